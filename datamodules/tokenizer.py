@@ -1,0 +1,74 @@
+"""Text to token ids and back: trained on the training split, cached by content."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
+
+BUILD = {
+    # byte-level: every text comes back as it was
+    "bpe": lambda: (
+        models.BPE(),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+        lambda size: trainers.BpeTrainer(
+            vocab_size=size, special_tokens=SPECIALS, show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    ),
+    # words between spaces: the toy language
+    "word": lambda: (
+        models.WordLevel(unk_token=SPECIALS[UNK]),
+        pre_tokenizers.WhitespaceSplit(),
+        None,
+        lambda size: trainers.WordLevelTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False),
+    ),
+}  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Where tokenisers are kept: $ABLATE_CACHE, else the user's cache."""
+    return Path(os.environ.get("ABLATE_CACHE", Path.home() / ".cache" / "transformer-ablations"))
+
+
+def train_tokenizer(texts: Iterable[str], *, kind: Literal["bpe", "word"], vocab_size: int) -> Tokenizer:
+    """One tokeniser for all of `texts`, in Unicode's NFC; the same texts and arguments are trained once a machine."""
+    texts = list(texts)
+    digest = hashlib.sha256(json.dumps([kind, vocab_size, SPECIALS]).encode())
+    for text in texts:
+        digest.update(text.encode() + b"\n")
+    path = cache_folder() / f"tokenizer-{digest.hexdigest()[:24]}.json"
+    if path.exists():
+        return Tokenizer.from_file(str(path))
+    model, pre_tokenizer, decoder, trainer = BUILD[kind]()
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFC(), pre_tokenizer
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    tokenizer.train_from_iterator(texts, trainer(vocab_size), length=len(texts))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    tokenizer.save(str(draft))
+    draft.replace(path)  # whole or not at all: several runs may do this at once
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], *, max_length: int, bos: bool) -> list[np.ndarray]:
+    """Ids of each text with EOS at its end, and BOS before it for targets, at most `max_length` in all.
+
+    A text that is too long loses its end, never its EOS.
+    """
+    start = [BOS] if bos else []
+    room = max_length - len(start) - 1
+    return [
+        np.array(start + encoding.ids[:room] + [EOS], dtype=np.int32)
+        for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)
+    ]

@@ -1,0 +1,214 @@
+"""Sentence pairs for translation: the embedded toy language, and any parallel data set that `datasets` opens."""
+
+import hashlib
+from abc import abstractmethod
+from pathlib import Path
+from typing import Literal
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+
+from . import toy_language
+from .batching import Pairs, TokenBudget, loader
+from .tokenizer import EOS, PAD, encode, train_tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+Texts = dict[str, tuple[list[str], list[str]]]  # split → (sources, targets)
+
+
+class TranslationData(L.LightningDataModule):
+    """Tokenised, length-bucketed sentence pairs. A subclass says where the texts come from.
+
+    A batch is {"source": (batch, source), "target": (batch, target + 1), "index": (batch,)}: sources end with EOS,
+    targets begin with BOS and end with EOS.
+
+    Args:
+        tokenizer: bpe (byte-level, shared by both languages) or word.
+        vocab_size: the most entries of the shared vocabulary.
+        batch_tokens: slots of a batch, source and target with their padding; of all ranks' batches each.
+        max_length: tokens of a sequence, BOS and EOS included; longer ones are cut in training and evaluation alike.
+        num_workers: loader processes.
+    """
+
+    def __init__(
+        self, *, tokenizer: Literal["bpe", "word"], vocab_size: int, batch_tokens: int, max_length: int, num_workers: int
+    ) -> None:
+        super().__init__()
+        self.batch_tokens, self.max_length, self.num_workers = batch_tokens, max_length, num_workers
+        self.kind, self.wanted_size = tokenizer, vocab_size
+        self.test_splits = ["test"]
+        self.text: Texts | None = None
+
+    @abstractmethod
+    def read(self) -> Texts:
+        """The texts of train, valid, test and any further test split."""
+
+    def load(self) -> None:
+        """Reads, trains the tokeniser and encodes, once."""
+        if self.text is not None:
+            return
+        text = self.read()
+        for split, (sources, _) in text.items():
+            if not sources:
+                raise ValueError(f"the split {split!r} of {self.describe()} is empty")
+        self.tokenizer = train_tokenizer(text["train"][0] + text["train"][1], kind=self.kind, vocab_size=self.wanted_size)
+        self.pairs = {
+            split: Pairs(
+                encode(self.tokenizer, sources, max_length=self.max_length, bos=False),
+                encode(self.tokenizer, targets, max_length=self.max_length, bos=True),
+            )
+            for split, (sources, targets) in text.items()
+        }
+        self.text = text
+
+    def describe(self) -> str:
+        return type(self).__name__
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary as trained; the model's embedding is made for it."""
+        self.load()
+        return self.tokenizer.get_vocab_size()
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that the model will see."""
+        self.load()
+        return max(int(pairs.lengths.max()) for pairs in self.pairs.values())
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all token ids of all splits."""
+        digest = hashlib.sha256()
+        for split, pairs in self.pairs.items():
+            digest.update(split.encode())
+            for sequence in (*pairs.sources, *pairs.targets):
+                digest.update(sequence.tobytes())
+        return digest.hexdigest()[:16]
+
+    # ---- loaders
+
+    def setup(self, stage: str) -> None:
+        self.load()
+
+    def batches(self, split: str) -> TokenBudget:
+        trainer = self.trainer
+        return TokenBudget(
+            self.pairs[split].lengths,
+            budget=self.batch_tokens,
+            shuffle=split == "train",
+            seed=torch.initial_seed() % 2**63,
+            rank=trainer.global_rank if trainer else 0,
+            world=trainer.world_size if trainer else 1,
+        )
+
+    def train_dataloader(self) -> DataLoader:
+        batches = self.batches("train")
+        if self.trainer:  # a resumed run goes on where it stood in its epoch
+            batches.set_epoch(self.trainer.current_epoch)
+            batches.skip = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        return loader(self.pairs["train"], batches, workers=self.num_workers)
+
+    def val_dataloader(self) -> DataLoader:
+        return loader(self.pairs["valid"], self.batches("valid"), workers=self.num_workers)
+
+    def test_dataloader(self) -> list[DataLoader]:
+        return [loader(self.pairs[s], self.batches(s), workers=self.num_workers) for s in self.test_splits]
+
+    # ---- back to text
+
+    def texts(self, ids: torch.Tensor) -> list[str]:
+        """Detokenised lines, cut at the first EOS."""
+        rows = [row[: row.index(EOS)] if EOS in row else row for row in ids.tolist()]
+        return self.tokenizer.decode_batch([[i for i in row if i != PAD] for row in rows], skip_special_tokens=True)
+
+    def sources(self, split: str) -> list[str]:
+        return self.text[split][0]
+
+    def references(self, split: str) -> list[str]:
+        return self.text[split][1]
+
+
+class ToyTranslation(TranslationData):
+    """English to German in the embedded toy language, see `toy_language`; nothing to download.
+
+    Args:
+        train_pairs, eval_pairs: sentences of the training split, and of each of valid, test and long.
+        max_words: the longest source sentence of train, valid and test, in words. The split `long` has only sentences
+            of `toy_language.LONG` words, so at the default they are longer than any in training.
+        batch_tokens, num_workers: see `TranslationData`.
+    """
+
+    def __init__(
+        self,
+        train_pairs: int = 40_000,
+        eval_pairs: int = 500,
+        max_words: int = 24,
+        batch_tokens: int = 1000,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__(
+            tokenizer="word", vocab_size=10_000, batch_tokens=batch_tokens, max_length=128, num_workers=num_workers
+        )
+        self.sizes = {"train_pairs": train_pairs, "eval_pairs": eval_pairs, "max_words": max_words}
+        self.test_splits = ["test", "long"]
+
+    def read(self) -> Texts:
+        return toy_language.splits(**self.sizes)
+
+
+class ParallelText(TranslationData):
+    """Any parallel data set of `datasets`, by hub name or local folder, on one code path.
+
+    Args:
+        dataset: a hub name (`bentrevett/multi30k`) or a folder (tried from the working directory, then the project).
+        config: the data set's configuration on the hub, if it has several.
+        source, target: the columns; inside a nested one with a dot (`translation.en`).
+        train, valid, test: the splits' names.
+        tokenizer, vocab_size, batch_tokens, max_length, num_workers: see `TranslationData`.
+
+    Raises:
+        ValueError: at a missing column or split, naming the known ones, and at an empty split.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        source: str = "en",
+        target: str = "de",
+        config: str | None = None,
+        train: str = "train",
+        valid: str = "validation",
+        test: str = "test",
+        tokenizer: Literal["bpe", "word"] = "bpe",
+        vocab_size: int = 8000,
+        batch_tokens: int = 4096,
+        max_length: int = 128,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__(
+            tokenizer=tokenizer, vocab_size=vocab_size, batch_tokens=batch_tokens, max_length=max_length,
+            num_workers=num_workers,
+        )  # fmt: skip
+        self.dataset, self.config = dataset, config
+        self.columns, self.splits = (source, target), {"train": train, "valid": valid, "test": test}
+
+    def describe(self) -> str:
+        return f"data set {self.dataset!r}"
+
+    def read(self) -> Texts:
+        import datasets  # half a second that the toy language need not pay
+
+        folder = next((p for p in (Path(self.dataset), ROOT / self.dataset) if p.is_dir()), None)
+        loaded = datasets.load_dataset(str(folder or self.dataset), self.config)
+        return {split: self.columns_of(loaded, name) for split, name in self.splits.items()}
+
+    def columns_of(self, loaded, name: str) -> tuple[list[str], list[str]]:
+        if name not in loaded:
+            raise ValueError(f"{self.describe()} has no split {name!r}; it has {', '.join(loaded)}")
+        rows = loaded[name].flatten()
+        for column in self.columns:
+            if column not in rows.column_names:
+                raise ValueError(f"{self.describe()} has no column {column!r}; it has {', '.join(rows.column_names)}")
+        return list(rows[self.columns[0]]), list(rows[self.columns[1]])

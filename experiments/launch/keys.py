@@ -1,0 +1,98 @@
+"""Unknown keys and words, named before anything runs, with what is known in their place."""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import types
+import typing
+from typing import Any
+
+from .question import BadInput
+
+TOP = ("model", "data", "trainer", "selection", "seed_everything", "question", "config")
+FROM_DATA = {"model.vocab_size": "it comes from the data"}
+
+
+def check_keys(settings: dict[str, Any]) -> None:
+    """Holds every dotted key and word against the classes that will take them.
+
+    Args:
+        settings: recipe and arguments merged and flattened, `model.class_path` among them.
+
+    Raises:
+        BadInput: the first key or word that is not known, and those that are.
+    """
+    for key, value in settings.items():
+        try:
+            hint = hint_of(key, settings)
+        except KeyError as unknown:
+            place, known = unknown.args
+            near = difflib.get_close_matches(key.rsplit(".", 1)[-1], known, n=1)
+            advice = f"did you mean {place}{near[0]}? " if near else ""
+            raise BadInput(f"unknown key {key}: {advice}known {place or 'keys'}: {', '.join(known)}") from None
+        if key in FROM_DATA:
+            raise BadInput(f"{key} is no choice: {FROM_DATA[key]}")
+        if not accepts(hint, value):
+            raise BadInput(f"{key}: {value!r} is not known; it takes {words(hint)}")
+
+
+def hint_of(key: str, settings: dict[str, Any]) -> Any:
+    """The type of a key's value; Any where only the parser can tell."""
+    head, *path = key.split(".")
+    if head not in TOP:
+        raise KeyError("", list(TOP))
+    if head in ("model", "data"):
+        if path == ["class_path"]:
+            return str
+        if not (class_path := settings.get(f"{head}.class_path")):
+            raise BadInput(f"{head}.class_path is missing: the recipe names the {head}'s class")
+        here = load(class_path, head)
+    elif head == "trainer":
+        here = load("lightning.Trainer", head)
+    elif head == "selection":
+        here = load("experiments.train.Selection", head)
+    else:
+        return Any
+    place = f"{head}."
+    for word in path:
+        if not inspect.isclass(here):
+            return Any
+        parameters = [name for name in inspect.signature(here.__init__).parameters if name != "self"]
+        if word not in parameters:
+            raise KeyError(place, parameters)
+        here = typing.get_type_hints(here.__init__).get(word, Any)
+        place += f"{word}."
+        if not dataclasses.is_dataclass(here):
+            return here
+    return here
+
+
+def load(class_path: str, head: str) -> type:
+    module, _, name = class_path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(f"{head}.class_path: there is no {class_path} ({error})") from error
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether a plain value fits; what is no word, number or union of them is left to the parser."""
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint) and not isinstance(value, bool)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(accepts(option, value) for option in typing.get_args(hint))
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return True
+
+
+def words(hint: Any) -> str:
+    """post | pre, int, …"""
+    if typing.get_origin(hint) is typing.Literal:
+        return " | ".join(map(str, typing.get_args(hint)))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " | ".join(words(option) for option in typing.get_args(hint))
+    return getattr(hint, "__name__", str(hint))

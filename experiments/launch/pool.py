@@ -1,0 +1,151 @@
+"""The local engine: a pool of processes on this machine, each one run, with the arguments W&B's agent would pass."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.record.identity import Run
+from experiments.record.result import finished, read_result
+
+# glibc gives freed memory back and faults it in again at every training step; kept, a step is up to a half faster
+ALLOCATOR = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736:glibc.malloc.hugetlb=1"
+PATIENCE = 10  # seconds between asking a run to stop and killing it
+
+
+@dataclass
+class Job:
+    """One run and its process."""
+
+    run: Run
+    command: list[str]
+    process: subprocess.Popen | None = None
+    slot: int = 0
+    started: float = 0.0
+    outcome: str = "waiting"
+    reason: str = ""
+
+    @property
+    def log(self) -> Path:
+        return self.run.folder / "log.txt"
+
+    def progress(self) -> dict[str, Any]:
+        """What the run last said of itself: step, total, stage."""
+        try:
+            said = json.loads((self.run.folder / "progress.json").read_text())
+        except (OSError, json.JSONDecodeError):
+            return {}
+        return said if said.get("time", 0) >= self.started else {}
+
+
+@dataclass
+class Pool:
+    """Runs jobs, `jobs` at a time; `states()` yields whenever something may have changed."""
+
+    waiting: list[Job]
+    jobs: int
+    threads: int = 0
+    running: list[Job] = field(default_factory=list)
+    ended: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
+
+    def states(self, every: float = 0.3) -> Iterator["Pool"]:
+        """Until all have ended. Leaving it early, by an exception too, stops what is running."""
+        try:
+            while self.waiting or self.running:
+                for job in [j for j in self.running if j.process.poll() is not None]:
+                    self.running.remove(job)
+                    self.close(job)
+                while self.waiting and len(self.running) < self.jobs:
+                    self.start(self.waiting.pop(0))
+                yield self
+                time.sleep(every)
+        finally:
+            self.stop()
+
+    def start(self, job: Job) -> None:
+        job.slot = min(set(range(self.jobs)) - {j.slot for j in self.running})
+        job.run.folder.mkdir(parents=True, exist_ok=True)
+        job.started, job.outcome = time.time(), "running"
+        with job.log.open("a") as log:
+            print(f"$ {' '.join(job.command)}", file=log, flush=True)
+            job.process = subprocess.Popen(
+                job.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env=self.environment(job), start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        self.running.append(job)
+
+    def environment(self, job: Job) -> dict[str, str]:
+        """Threads that do not fight, one GPU each where there are some, an allocator that keeps its memory."""
+        threads = str(self.threads)
+        own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
+        own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
+        if gpus := visible_gpus():
+            own["CUDA_VISIBLE_DEVICES"] = gpus[job.slot % len(gpus)]
+        return {"GLIBC_TUNABLES": ALLOCATOR, **os.environ, **own}
+
+    def close(self, job: Job) -> None:
+        """Reads how the run ended: from its result if it left one, else from its exit status and log."""
+        status = job.process.returncode
+        if finished(job.run.folder):
+            result = read_result(job.run.folder / "result.json")
+            job.outcome, job.reason = result["status"], result.get("reason", "")
+        else:
+            job.outcome = "killed" if status < 0 else "failed"
+            job.reason = signal.Signals(-status).name if status < 0 else last_line(job.log)
+        self.ended.append(job)
+
+    def stop(self) -> None:
+        """Asks what is running to stop, then makes it."""
+        for job in self.running:
+            kill(job, signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        for job in self.running:
+            try:
+                job.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                kill(job, signal.SIGKILL)
+                job.process.wait()
+            job.outcome = "interrupted"
+        self.ended += self.running
+        self.running = []
+
+
+def kill(job: Job, how: signal.Signals) -> None:
+    """The run and all its children: loader workers, W&B's helper."""
+    try:
+        os.killpg(job.process.pid, how)
+    except ProcessLookupError:
+        pass
+
+
+def die_with_parent() -> None:
+    """A killed launcher takes its runs with it (Linux): else they would go on unseen, holding their locks."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that runs may use, by CUDA_VISIBLE_DEVICES or nvidia-smi; no torch, so that the launcher stays light."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(i) for i, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
+
+
+def last_line(path: Path) -> str:
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("error:", "Error:")) or "Error: " in line]
+    return (errors or lines or [""])[-1]

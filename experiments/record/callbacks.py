@@ -1,0 +1,98 @@
+"""What rides along with every training: random numbers in checkpoints, progress for the launcher, whole checkpoints."""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+
+class RandomState(L.Callback):
+    """Lightning's checkpoints hold no random-number state: with it, killed and resumed equals uninterrupted."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "numpy": np.random.get_state(legacy=False),
+            "python": random.getstate(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loaded = state_dict
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.loaded is not None:
+            torch.set_rng_state(self.loaded["torch"])
+            if self.loaded["cuda"] and len(self.loaded["cuda"]) == torch.cuda.device_count():
+                torch.cuda.set_rng_state_all(self.loaded["cuda"])
+            np.random.set_state(self.loaded["numpy"])
+            version, internal, gauss = self.loaded["python"]
+            random.setstate((version, tuple(internal), gauss))
+
+
+class Progress(L.Callback):
+    """progress.json, at most twice a second: the launcher draws its bars from it. Also adds up the training time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.written, self.seconds, self.since = folder / "progress.json", 0.0, 0.0, None
+
+    def write(self, trainer: L.Trainer, stage: str) -> None:
+        if trainer.is_global_zero:
+            done, total = trainer.global_step, int(trainer.estimated_stepping_batches)
+            draft = self.path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps({"step": done, "total": total, "stage": stage, "time": time.time()}))
+            draft.replace(self.path)
+            self.written = time.monotonic()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.write(trainer, "training")
+        self.since = time.monotonic()
+
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:
+        if time.monotonic() - self.written > 0.5:
+            self.write(trainer, "training")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.pause()
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.since = time.monotonic()
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.pause()
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.write(trainer, "test") if trainer.max_steps > 0 else None
+
+    def pause(self) -> None:
+        """Seconds of optimiser steps alone, validation left out."""
+        if self.since is not None:
+            self.seconds += time.monotonic() - self.since
+            self.since = None
+
+    def state_dict(self) -> dict[str, Any]:
+        running = time.monotonic() - self.since if self.since is not None else 0.0
+        return {"seconds": self.seconds + running}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.since is None and not self.seconds:  # a resumed training, not the best checkpoint's test
+            self.seconds = state_dict["seconds"]
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes beside the file and renames: a killed run never leaves half a checkpoint."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        draft = Path(path).with_suffix(f".{os.getpid()}.part")
+        super().save_checkpoint(checkpoint, draft, storage_options)
+        draft.replace(path)

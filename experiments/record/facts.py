@@ -1,0 +1,76 @@
+"""Facts about a run that no metric tells: code, versions, hardware, memory, FLOPs."""
+
+import ast
+import hashlib
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from experiments.launch.question import ROOT
+
+PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "datasets", "numpy", "wandb")
+
+
+def code_fingerprint() -> str:
+    """Hash of what decides a number: lit_modules/, datamodules/ and train.py, without comments and docstrings."""
+    digest = hashlib.sha256()
+    files = [*(ROOT / "lit_modules").rglob("*.py"), *(ROOT / "datamodules").rglob("*.py"), ROOT / "experiments/train.py"]
+    for path in sorted(files):
+        digest.update(str(path.relative_to(ROOT)).encode())
+        digest.update(bare(path.read_text()).encode())
+    return digest.hexdigest()[:12]
+
+
+def bare(source: str) -> str:
+    """The code without comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body[0].value = ast.Constant("")
+    return ast.dump(tree)
+
+
+def versions() -> dict[str, str]:
+    known = {"python": platform.python_version()}
+    for package in PACKAGES:
+        known[package] = importlib.metadata.version(package)
+    return known
+
+
+def commit() -> str:
+    """The commit that stands checked out, `+` where files differ from it; empty outside a checkout."""
+    try:
+        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def hardware() -> dict[str, Any]:
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpus": gpus}
+
+
+def cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def peak_memory_bytes() -> int:
+    """Of the GPU if there is one, else of this process."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)

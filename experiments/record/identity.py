@@ -1,0 +1,179 @@
+"""Which run is this? Its name, key and folder, from its command line alone (plain YAML, no heavy imports).
+
+The launcher and the run itself come to the same answer, because both read the same arguments.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.launch.question import ROOT, SEED, BadInput, Value, canonical, read, short
+
+# what may differ between two machines without making another run of it
+ELSEWHERE = (
+    "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.logger",
+    "trainer.default_root_dir", "trainer.enable_progress_bar", "trainer.use_distributed_sampler", "data.num_workers",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm with one seed.
+
+    Attributes:
+        settings: recipe and arguments merged, dotted and sorted, without arm, seed and what is a machine's own.
+        variant: hash of the settings: runs of different variants never stand in one table.
+        key: hash of settings, arm and seed.
+    """
+
+    question: str
+    recipe: str
+    arm: dict[str, Value]
+    seed: int
+    settings: dict[str, Any]
+    out: Path
+
+    @property
+    def variant(self) -> str:
+        return digest(self.settings)
+
+    @property
+    def key(self) -> str:
+        return digest([self.settings, sorted(self.arm.items()), self.seed])
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.question / self.recipe / arm_name(self.arm) / f"seed-{self.seed}-{self.key}"
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def arm_name(arm: dict[str, Value]) -> str:
+    """d_k=16,score_divisor=one: the choices' last words, sorted."""
+    return ",".join(f"{short(key)}={value}" for key, value in sorted(arm.items(), key=lambda kv: short(kv[0]))) or "recipe"
+
+
+def results_folder() -> Path:
+    """$ABLATE_OUT, else runs/ at the project's root."""
+    return Path(os.environ.get("ABLATE_OUT") or ROOT / "runs").absolute()
+
+
+def identify(arguments: list[str], out: Path | None = None) -> Run:
+    """The run that `python -m experiments.train <arguments>` is.
+
+    Args:
+        arguments: `--question NAME --config FILE … --key=value …`, with `=` or a space.
+
+    Raises:
+        BadInput: no recipe, or an arm's value is missing.
+    """
+    flags = pairs_of(arguments)
+    question = next((value for flag, value in flags if flag == "question"), None)
+    settings = merged(arguments)
+    seed = settings.pop(SEED, 0)
+    asked = read(question) if question else None
+    arm = {}
+    for key in asked.varied if asked else ():
+        if key not in settings:
+            raise BadInput(f"the question {asked.name} varies {key}: give --{key}=…")
+        arm[key] = settings.pop(key)
+    settings = {k: v for k, v in sorted(settings.items()) if not k.startswith(ELSEWHERE)}
+    if "data.dataset" in settings:
+        settings["data.dataset"] = data_identity(str(settings["data.dataset"]))
+    return Run(
+        question=asked.name if asked else "alone",
+        recipe=recipe_name([value for flag, value in flags if flag == "config"]),
+        arm=arm,
+        seed=seed,
+        settings=settings,
+        out=out or results_folder(),
+    )
+
+
+def merged(arguments: list[str]) -> dict[str, Any]:
+    """The recipes and flags as one flat mapping, later ones winning; --question and --config left out."""
+    flags = pairs_of(arguments)
+    recipes = [value for flag, value in flags if flag == "config"]
+    if not recipes:
+        raise BadInput("no recipe: give --config experiments/recipes/….yaml")
+    settings: dict[str, Any] = {}
+    for recipe in recipes:
+        settings |= flatten(load_recipe(recipe))
+    own = {without_init_args(flag): canonical(value) for flag, value in flags if flag not in ("question", "config")}
+    return settings | own
+
+
+def pairs_of(arguments: list[str]) -> list[tuple[str, str]]:
+    """(flag, value) of `--flag=value` and `--flag value`."""
+    pairs, waiting = [], None
+    for argument in arguments:
+        if waiting is not None:
+            pairs.append((waiting, argument))
+            waiting = None
+        elif argument.startswith("--"):
+            flag, equals, value = argument[2:].partition("=")
+            if equals:
+                pairs.append((flag, value))
+            else:
+                waiting = flag
+    return pairs
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    path = find_file(name)
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, dict):
+        raise BadInput(f"the recipe {path} is empty")
+    return content
+
+
+def find_file(name: str) -> Path:
+    """From the working directory, then from the project's root."""
+    for path in (Path(name), ROOT / name):
+        if path.is_file():
+            return path
+    raise BadInput(f"no recipe {name!r}, neither here nor in {ROOT}")
+
+
+def recipe_name(recipes: list[str]) -> str:
+    """translation-toy, or translation-toy+smoke with an overlay."""
+    names = []
+    for recipe in recipes:
+        parts = Path(recipe).with_suffix("").parts
+        names.append("-".join(parts[parts.index("recipes") + 1 :] if "recipes" in parts else parts[-1:]))
+    return "+".join(names)
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested YAML as dotted keys, in the sweep files' own spelling (without init_args)."""
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[without_init_args(prefix + key)] = canonical(value)
+    return flat
+
+
+def without_init_args(key: str) -> str:
+    return key.replace(".init_args.", ".")
+
+
+def data_identity(dataset: str) -> str:
+    """A local folder is its content; a hub name is itself."""
+    folder = next((p for p in (Path(dataset), ROOT / dataset) if p.is_dir()), None)
+    if folder is None:
+        return dataset
+    content = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+        content.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            content.update(hashlib.file_digest(file, "sha256").digest())
+    return f"folder {folder.name} {content.hexdigest()[:12]}"

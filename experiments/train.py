@@ -1,0 +1,293 @@
+"""The program behind every question: one run, from the command line that a sweep's agent passes to its result.
+
+    python -m experiments.train fit --config experiments/recipes/translation/toy.yaml --model.arch.norm=pre
+    python -m experiments.train fit --question score_divisor --config … --model.arch.score_divisor=one …
+
+Recipes name no logger, checkpoint or folder: they are added here. A finished run is not run again; a killed one
+goes on from its last checkpoint.
+"""
+
+import json
+import netrc
+import os
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlparse
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import WandbLogger
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments.launch.keys import check_keys
+from experiments.launch.question import BadInput
+from experiments.record import facts
+from experiments.record.callbacks import Progress, RandomState, WholeCheckpoints
+from experiments.record.identity import Run, arm_name, find_file, flatten, identify, merged
+from experiments.record.metrics_log import MetricsLog, read_metrics
+from experiments.record.result import finished, lock, write_result
+from lit_modules.base import AblationModule, Diverged
+from lit_modules.components.attention import attention_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which checkpoint is tested: the one with the best `metric` on validation.
+
+    Args:
+        metric: a logged validation metric, valid/bleu for instance.
+        mode: max or min.
+    """
+
+    metric: str
+    mode: Literal["min", "max"]
+
+
+class AblationCLI(LightningCLI):
+    """LightningCLI for one run: strict flags, our loggers and callbacks, resume."""
+
+    def __init__(self, run: Run | None, arguments: list[str]) -> None:
+        self.run = run
+        strict = {"allow_abbrev": False}
+        super().__init__(
+            L.LightningModule,
+            L.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            args=found_configs(arguments),
+            save_config_callback=None,
+            parser_kwargs={**strict, "fit": strict},
+            trainer_defaults={"num_sanity_val_steps": 0, "use_distributed_sampler": False},
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        # ckpt_path is no flag: a checkpoint's hyperparameters would silently win over the arm's
+        return {"fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule", "ckpt_path", "weights_only"}}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--question", type=str, default=None, help="name or path of the sweep file that asks")
+        parser.add_argument("--selection", type=Selection, help="the checkpoint rule")
+        parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """The resolved configuration under the sweep file's own keys."""
+        config = self._parser(self.subcommand).dump(self.config[self.subcommand], format="json", skip_unset=False)
+        return flatten(json.loads(config))
+
+    def before_instantiate_classes(self) -> None:
+        if self.run is None:
+            return
+        parser, config = self._parser(self.subcommand), self.config[self.subcommand]
+        parser.save(config, self.run.folder / "config.yaml", skip_unset=False, overwrite=True, multifile=False)
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+        if self.run is None:
+            return super().instantiate_trainer(logger=False, enable_checkpointing=False, **kwargs)
+        config = self.config_init[self.subcommand]
+        self.best = ModelCheckpoint(
+            dirpath=self.run.folder / "checkpoints",
+            filename="best",
+            monitor=config.selection.metric,
+            mode=config.selection.mode,
+            save_last=True,
+            enable_version_counter=False,
+        )
+        self.progress = Progress(self.run.folder)
+        return super().instantiate_trainer(
+            logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
+            callbacks=[*(config.trainer.callbacks or []), RandomState(), self.progress, self.best],
+            plugins=[*(config.trainer.plugins or []), WholeCheckpoints()],
+            default_root_dir=str(self.run.folder),
+            enable_progress_bar=sys.stdout.isatty(),
+            enable_model_summary=False,
+            **kwargs,
+        )
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Nothing yet: `run` trains when the arm has been compared with what the model holds."""
+
+
+def found_configs(arguments: list[str]) -> list[str]:
+    """--config is tried in the working directory, then at the project's root."""
+    found = list(arguments)
+    for i, argument in enumerate(found):
+        if argument.startswith("--config="):
+            found[i] = f"--config={find_file(argument.removeprefix('--config='))}"
+        elif argument == "--config" and i + 1 < len(found):
+            found[i + 1] = str(find_file(found[i + 1]))
+    return found
+
+
+def wandb_logger(run: Run, config: dict[str, Any]) -> WandbLogger:
+    """One W&B run, offline unless logged in; config, arm, group and job type set so that its table groups at once."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB_MODE", "online" if logged_in() else "offline")
+    arm = arm_name(run.arm)
+    by_agent = "WANDB_RUN_ID" in os.environ  # an agent has named the run already
+    return WandbLogger(
+        save_dir=str(run.folder),
+        project=os.environ.get("WANDB_PROJECT", "transformer-ablations"),
+        name=f"{arm} seed {run.seed}",
+        group=f"{run.question}/{run.recipe}/{run.variant}/{arm}",
+        job_type=run.question,
+        tags=[run.question, run.recipe],
+        id=None if by_agent else f"{run.question}-{run.key}",
+        resume=None if by_agent else "allow",
+        config={**config, "arm": arm, "seed": run.seed, "recipe": run.recipe},
+        offline=os.environ["WANDB_MODE"] == "offline",
+    )
+
+
+def logged_in() -> bool:
+    """Whether W&B would find a key without asking: in the environment or in ~/.netrc, where `wandb login` puts it."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def check_in_use(cli: AblationCLI, run: Run) -> None:
+    """The values that the model was built with are the arm's own: else the run would answer another question."""
+    built = flatten({"model": dict(cli.model.hparams)})
+    for key, value in run.arm.items():
+        used = built.get(key, cli.flat.get(key))
+        if used != value:
+            raise BadInput(f"{key}: the arm says {value!r}, but {used!r} is in use")
+
+
+def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
+    """Trains, or goes on training, then tests the checkpoint that is best on validation."""
+    trainer, model, data = cli.trainer, cli.model, cli.datamodule
+    last = run.folder / "checkpoints" / "last.ckpt"
+    trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
+    if not trainer.interrupted and cli.best.best_model_path:
+        trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False, weights_only=False)
+    logged = read_metrics(run.folder / "metrics.csv")
+    best_step = torch.load(cli.best.best_model_path, weights_only=False, map_location="cpu")["global_step"]
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name != "loss"}
+    metrics |= {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
+    return {**metrics, **model.findings, "best_step": best_step}
+
+
+def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float:
+    """Forward and backward on the first training batch, counted by torch in the explicit form, per real token.
+
+    An estimate: the attention's share depends on how long the sentences of that batch are.
+    """
+    batch = next(iter(data.train_dataloader()))
+    model.eval()
+    with FlopCounterMode(display=False) as counter, attention_weights(model):
+        model.training_loss(batch).smoothed.backward()
+    model.zero_grad()
+    model.train()
+    return counter.get_total_flops() / model.batch_tokens(batch)
+
+
+def record(run: Run, cli: AblationCLI, status: str, started: float, **more: Any) -> Path:
+    """The result file."""
+    model, data = cli.model, cli.datamodule
+    tokens, seconds = int(model.tokens_seen) * cli.trainer.world_size, cli.progress.seconds
+    return write_result(run.folder, {
+        "question": run.question,
+        "recipe": run.recipe,
+        "arm": run.arm,
+        "seed": run.seed,
+        "key": run.key,
+        "variant": run.variant,
+        "settings": run.settings,
+        "status": status,
+        "metrics": {},
+        **more,
+        "selection": {"metric": cli.best.monitor, "mode": cli.best.mode, "best": float(cli.best.best_model_score or "nan")},
+        "bleu_signature": getattr(model, "bleu_signature", None),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "flops": cli.flops_per_token * tokens,
+        "flops_per_token": cli.flops_per_token,
+        "tokens": tokens,
+        "tokens_per_step": tokens / max(cli.trainer.global_step, 1),
+        "steps": cli.trainer.global_step,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds if seconds else 0.0,
+        "peak_memory_bytes": facts.peak_memory_bytes(),
+        "config": cli.flat,
+        "data_fingerprint": data.fingerprint,
+        "code_fingerprint": facts.code_fingerprint(),
+        "commit": facts.commit(),
+        "versions": facts.versions(),
+        "hardware": facts.hardware(),
+        "started": time.strftime("%FT%TZ", time.gmtime(started)),
+        "ended": time.strftime("%FT%TZ", time.gmtime()),
+    })  # fmt: skip
+
+
+def train(arguments: list[str]) -> int:
+    """One run. Returns the exit status: 0 also where it diverged, which is an answer."""
+    started = time.time()
+    if arguments[:1] == ["fit"] and not {"--help", "-h"} & set(arguments):
+        check_keys(merged(arguments))
+    else:  # the parser explains itself
+        AblationCLI(None, arguments)
+    run = identify(arguments)
+    if finished(run.folder):
+        print(f"finished already: {run.folder / 'result.json'}")
+        relog(run)
+        return 0
+    with lock(run.folder, "a run"):
+        torch.set_flush_denormal(True)
+        cli = AblationCLI(run, arguments)
+        try:
+            check_in_use(cli, run)
+            cli.datamodule.setup("fit")
+            cli.flops_per_token = flops_per_token(cli.model, cli.datamodule)
+            metrics = fit_and_test(cli, run)
+            path = record(run, cli, "finished", started, metrics=metrics)
+        except Diverged as reason:
+            path = record(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
+        except Exception as error:
+            if hasattr(cli, "flops_per_token"):
+                record(run, cli, "failed", started, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+            raise
+    for logger in cli.trainer.loggers:
+        logger.finalize("success")
+    print(path)
+    return 0
+
+
+def relog(run: Run) -> None:
+    """A sweep's agent that asks for a finished run gets its numbers from disk."""
+    if "WANDB_SWEEP_ID" not in os.environ:
+        return
+    result = json.loads((run.folder / "result.json").read_text())
+    logger = wandb_logger(run, result["config"])
+    for metric, steps in read_metrics(run.folder / "metrics.csv").items():
+        for step, value in steps.items():
+            logger.log_metrics({metric: value}, step=step)
+    logger.experiment.summary.update(result["metrics"])
+    logger.experiment.finish()
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore", message="LightningCLI's args parameter")
+    warnings.filterwarnings("ignore", message=".*LeafSpec")
+    warnings.filterwarnings("ignore", message=".*does not have many workers")
+    try:
+        sys.exit(train(sys.argv[1:]))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What every LightningModule here shares: the optimiser step, what is logged, and when a run has diverged."""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from .components.loss import TokenLoss
+from .optimization import Optim, optimizer_and_schedule
+
+
+class Diverged(RuntimeError):
+    """The loss is NaN or infinite: a result, not a crash."""
+
+
+class AblationModule(L.LightningModule):
+    """One token-weighted training step for all models.
+
+    The loss is Σ over the real target tokens / their number in the whole optimiser step, whatever the split into
+    micro-batches and ranks: `training_step` returns the sum, and the gradients are divided just before the step.
+
+    A subclass defines `training_loss(batch)`, `batch_tokens(batch)` and, if it wants them recorded, `diagnose(batch)`.
+
+    Attributes:
+        findings: numbers about this run that are no test metric: diagnostics at the start and the end, tokens seen,
+            FLOPs. They travel with the checkpoint and into the result.
+    """
+
+    def __init__(self, optim: Optim) -> None:
+        super().__init__()
+        self.optim = optim
+        self.findings: dict[str, float] = {}
+        self.step_tokens = 0  # real target tokens since the last optimiser step
+        self.tokens_seen = 0  # real tokens since the first, source and target
+        self.sums = [torch.zeros(()), torch.zeros(()), 0]  # smoothed loss, nll, target tokens since the last log
+        self.gradient_norm: Tensor | None = None
+
+    @abstractmethod
+    def training_loss(self, batch: dict[str, Tensor]) -> TokenLoss:
+        """Sums over the batch's real target tokens."""
+
+    @abstractmethod
+    def batch_tokens(self, batch: dict[str, Tensor]) -> int:
+        """Real tokens that the model reads and predicts in this batch."""
+
+    def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
+        """What the model looks like inside, on one batch."""
+        return {}
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        return optimizer_and_schedule(self.parameters(), self.optim, int(self.trainer.estimated_stepping_batches))
+
+    # ---- the optimiser step
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        loss = self.training_loss(batch)
+        self.step_tokens = self.step_tokens + loss.tokens
+        self.tokens_seen += self.batch_tokens(batch)
+        for i, value in enumerate((loss.smoothed.detach(), loss.nll, loss.tokens)):
+            self.sums[i] = self.sums[i] + value
+        return loss.smoothed
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Undoes Lightning's mean over micro-batches and DDP's over ranks; divides by the step's tokens."""
+        tokens = self.trainer.strategy.reduce(self.step_tokens, reduce_op="sum")
+        means = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        torch._foreach_mul_(gradients, means / tokens.clamp_min(1).float())
+        self.step_tokens = 0
+        self.rate = optimizer.param_groups[0]["lr"]
+        if self.trainer.global_step == 0 or (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:
+            self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+
+    # ---- what is logged
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        step = self.trainer.global_step
+        last = step == self.trainer.max_steps
+        if self.step_tokens != 0 or not (step % self.trainer.log_every_n_steps == 0 or last):
+            return  # in the middle of an accumulated step, or nothing to log
+        smoothed, nll, tokens = (float(self.trainer.strategy.reduce(torch.as_tensor(s), "sum")) for s in self.sums)
+        self.sums = [torch.zeros(()), torch.zeros(()), 0]
+        metrics = {
+            "train/loss": smoothed / max(tokens, 1),
+            "train/nll": nll / max(tokens, 1),
+            "train/gradient_norm": float(self.gradient_norm),
+            "train/lr": self.rate,
+        }
+        self.findings["end/gradient_norm"] = metrics["train/gradient_norm"]
+        self.findings.setdefault("start/gradient_norm", metrics["train/gradient_norm"])
+        self.log_now(metrics)
+        self.log("loss", metrics["train/loss"], prog_bar=True, logger=False, batch_size=1)
+        if not (math.isfinite(smoothed) and math.isfinite(metrics["train/gradient_norm"])):
+            raise Diverged(f"loss {smoothed / max(tokens, 1)}, gradient norm {self.gradient_norm} at step {step}")
+
+    def log_now(self, metrics: dict[str, float]) -> None:
+        """To every logger at this optimiser step."""
+        for logger in self.loggers:
+            logger.log_metrics(metrics, step=self.trainer.global_step)
+
+    def log_evaluation(self, metrics: dict[str, float]) -> None:
+        """Of a whole split: to the loggers at this step, and to Lightning for the checkpoint rule and the bar."""
+        self.log_now(metrics)
+        for name, value in metrics.items():
+            self.log(name, torch.tensor(value, dtype=torch.float64), prog_bar=True, logger=False, batch_size=1)
+
+    def log_samples(self, name: str, columns: list[str], rows: list[list[str]]) -> None:
+        """A few readable lines, to every logger that takes text."""
+        for logger in self.loggers:
+            if hasattr(logger, "log_text"):
+                logger.log_text(name, columns=columns, data=rows, step=self.trainer.global_step)
+
+    # ---- why: diagnostics at the start and the end
+
+    def on_train_start(self) -> None:
+        self.record("start")
+
+    def on_train_end(self) -> None:
+        self.record("end")
+
+    def record(self, when: str) -> None:
+        """Diagnostics on the first validation batch, in evaluation mode; the start's are not taken again on resume."""
+        if self.trainer.val_dataloaders is None or f"{when}/recorded_at_step" in self.findings:
+            return
+        batch = self.transfer_batch_to_device(next(iter(self.trainer.val_dataloaders)), self.device, 0)
+        training = self.training
+        self.eval()
+        with torch.no_grad():
+            found = {f"{when}/{name}": value for name, value in self.diagnose(batch).items()}
+        self.train(training)
+        self.findings |= found | {f"{when}/recorded_at_step": self.trainer.global_step}
+        self.log_now(found)
+
+    # ---- resume
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), int(self.tokens_seen)
+        checkpoint["sums"] = [float(s) for s in self.sums]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.tokens_seen:  # a trained model that looks at its best checkpoint keeps its own records
+            return
+        self.findings, self.tokens_seen = dict(checkpoint["findings"]), checkpoint["tokens_seen"]
+        self.sums = [torch.tensor(s, dtype=torch.float64) for s in checkpoint["sums"]]

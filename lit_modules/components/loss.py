@@ -1,0 +1,36 @@
+"""Cross-entropy with label smoothing (Vaswani et al. 2017, section 5.4; Szegedy et al. 2016)."""
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class TokenLoss(NamedTuple):
+    """Sums over the real target tokens, in nats; divide by `tokens` for a mean."""
+
+    smoothed: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    tokens: Int[Tensor, ""]
+
+
+def token_loss(
+    logits: Float[Tensor, "batch position vocabulary"],
+    target: Int[Tensor, "batch position"],
+    *,
+    pad_id: int,
+    smoothing: float = 0.0,
+) -> TokenLoss:
+    """Σ over real tokens of (1 - ε) (-log p(target)) + ε · mean over the vocabulary of (-log p), and the unsmoothed Σ.
+
+    Padding contributes nothing to either, so an all-padding batch gives zero and zero gradients.
+    """
+    log_p = F.log_softmax(logits.float().flatten(0, 1), dim=-1)
+    target = target.flatten()
+    nll = F.nll_loss(log_p, target, ignore_index=pad_id, reduction="sum")
+    tokens = (target != pad_id).sum()
+    if not smoothing:
+        return TokenLoss(nll, nll.detach(), tokens)
+    uniform = -(log_p.sum(dim=-1) * (target != pad_id)).sum() / log_p.shape[-1]
+    return TokenLoss((1 - smoothing) * nll + smoothing * uniform, nll.detach(), tokens)

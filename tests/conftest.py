@@ -1,0 +1,24 @@
+"""Shapes and types of public signatures are checked in every test; nothing reaches the network or the user's folders."""
+
+import os
+
+from jaxtyping import install_import_hook
+
+install_import_hook(["lit_modules", "datamodules"], "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+os.environ |= {"WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.fixture(autouse=True)
+def one_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory):
+    """No test writes where a user's runs or tokenisers lie."""
+    os.environ["ABLATE_OUT"] = str(tmp_path_factory.mktemp("runs"))
+    os.environ["ABLATE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
