@@ -57,6 +57,7 @@ class TokenBudget(Sampler):
         self.lengths, self.budget, self.shuffle = lengths, budget, shuffle
         self.seed, self.rank, self.world = seed, rank, world
         self.epoch, self.skip = 0, 0
+        self.sampler = self  # where Lightning looks for set_epoch
         self.made: tuple[int, list[np.ndarray]] | None = None
 
     def set_epoch(self, epoch: int) -> None:

@@ -172,10 +172,15 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
     trainer, model, data = cli.trainer, cli.model, cli.datamodule
     last = run.folder / "checkpoints" / "last.ckpt"
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
-    if not trainer.interrupted and cli.best.best_model_path:
-        trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False, weights_only=False)
+    if not cli.best.best_model_path:
+        raise BadInput(
+            f"no validation took place in {trainer.global_step} steps, so there is no checkpoint to test: "
+            f"lower trainer.val_check_interval (now {trainer.val_check_interval}) or train longer"
+        )
+    if not trainer.interrupted:
+        trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False)
     logged = read_metrics(run.folder / "metrics.csv")
-    best_step = torch.load(cli.best.best_model_path, weights_only=False, map_location="cpu")["global_step"]
+    best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name != "loss"}
     metrics |= {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
     return {**metrics, **model.findings, "best_step": best_step}

@@ -35,7 +35,7 @@ class AblationModule(L.LightningModule):
         self.findings: dict[str, float] = {}
         self.step_tokens = 0  # real target tokens since the last optimiser step
         self.tokens_seen = 0  # real tokens since the first, source and target
-        self.sums = [torch.zeros(()), torch.zeros(()), 0]  # smoothed loss, nll, target tokens since the last log
+        self.sums: list[Any] = [torch.zeros(()), torch.zeros(()), 0]  # smoothed loss, nll, target tokens since the last log
         self.gradient_norm: Tensor | None = None
 
     @abstractmethod
@@ -138,10 +138,10 @@ class AblationModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), int(self.tokens_seen)
-        checkpoint["sums"] = [float(s) for s in self.sums]
+        checkpoint["sums"] = [torch.as_tensor(s).cpu() for s in self.sums]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.tokens_seen:  # a trained model that looks at its best checkpoint keeps its own records
             return
         self.findings, self.tokens_seen = dict(checkpoint["findings"]), checkpoint["tokens_seen"]
-        self.sums = [torch.tensor(s, dtype=torch.float64) for s in checkpoint["sums"]]
+        self.sums = checkpoint["sums"]

@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import Literal
 
+import lightning as L
 import sacrebleu
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from datamodules.tokenizer import BOS, EOS, PAD
-from datamodules.translation import TranslationData
 
 from .base import AblationModule
 from .choices import Arch
@@ -117,7 +117,7 @@ class Translation(AblationModule):
     def setup(self, stage: str) -> None:
         self.check_data(self.trainer.datamodule)
 
-    def check_data(self, data: TranslationData) -> None:
+    def check_data(self, data: L.LightningDataModule) -> None:
         """Refuses data that this model cannot read.
 
         Raises:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import warnings
 
@@ -37,6 +38,7 @@ def check_arguments(tokens: list[str]) -> None:
     from experiments.train import AblationCLI
 
     said = io.StringIO()
+    logging.getLogger("lightning").setLevel(logging.ERROR)
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")

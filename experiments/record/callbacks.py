@@ -20,10 +20,12 @@ class RandomState(L.Callback):
         self.loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
+        # plain tensors and tuples: a checkpoint stays readable without trusting pickled objects
+        kind, key, *rest = np.random.get_state()
         return {
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-            "numpy": np.random.get_state(legacy=False),
+            "numpy": (kind, torch.from_numpy(key.astype(np.int64)), *rest),
             "python": random.getstate(),
         }
 
@@ -35,7 +37,8 @@ class RandomState(L.Callback):
             torch.set_rng_state(self.loaded["torch"])
             if self.loaded["cuda"] and len(self.loaded["cuda"]) == torch.cuda.device_count():
                 torch.cuda.set_rng_state_all(self.loaded["cuda"])
-            np.random.set_state(self.loaded["numpy"])
+            kind, key, *rest = self.loaded["numpy"]
+            np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))
             version, internal, gauss = self.loaded["python"]
             random.setstate((version, tuple(internal), gauss))
 

@@ -1,0 +1,127 @@
+"""The same figures as Markdown, CSV, LaTeX, JSON or on the terminal."""
+
+import csv
+import dataclasses
+import io
+import json
+from typing import Any
+
+from .results import Group
+from .table import Row, insides, rows_of
+
+FORMATS = ("terminal", "markdown", "csv", "latex", "json")
+NOTHING = "–"
+
+
+def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells, as text; every format but JSON prints just these."""
+    choices = list(rows[0].choices)
+    heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "parameters", "FLOPs",
+             "tokens/s", "memory", "note"]  # fmt: skip
+    return heads, [[*(str(row.choices[c]) for c in choices), *cells(row)] for row in rows]
+
+
+def cells(row: Row) -> list[str]:
+    difference = row.difference
+    interval = difference is not None and difference.low is not None
+    return [
+        NOTHING if row.mean is None else number(row.mean) + ("" if row.sd is None else f" ± {number(row.sd)}"),
+        str(row.n),
+        "baseline" if row.is_baseline else NOTHING if difference is None else f"{difference.mean:+.2f}",
+        f"[{difference.low:+.2f}, {difference.high:+.2f}]" if interval else NOTHING,
+        NOTHING if row.p is None else p_value(row.p),
+        NOTHING if row.parameters is None else f"{row.parameters:,}",
+        NOTHING if row.flops is None else f"{row.flops:.2e}",
+        NOTHING if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
+        NOTHING if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:,.0f} MiB",
+        row.note,
+    ]
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def p_value(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}"
+
+
+def header(group: Group) -> str:
+    """Which results these are."""
+    hardware = sorted({f"{r['hardware']['cpu']} ×{r['hardware']['cores']}" if not r["hardware"]["gpus"] else ", ".join(r["hardware"]["gpus"])
+                       for seeds in group.results.values() for r in seeds.values()})  # fmt: skip
+    commits = sorted({r.get("commit", "") for seeds in group.results.values() for r in seeds.values()} - {""})
+    where = "committed results" if group.committed else "results"
+    return f"{group.question.name} · {group.recipe} · {where} of variant {group.variant} · {'; '.join(hardware)} · commit {', '.join(commits) or 'unknown'}"
+
+
+def render(group: Group, format: str, code: str | None = None) -> str:
+    """One table with its heading, its insides, and what the claim and the papers say."""
+    from .claims import claim_lines
+
+    rows = rows_of(group, code)
+    heads, body = columns(group, rows)
+    if format == "json":
+        return as_json(group, rows)
+    if format == "csv":
+        return as_csv(heads, body)
+    if format == "latex":
+        return as_latex(heads, body)
+    inside = insides(group)
+    inside_heads = list(inside[0]) if inside else []
+    inside_body = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in one.values()] for one in inside]
+    layout = as_terminal if format == "terminal" else as_markdown
+    parts = [header(group), layout(heads, body)]
+    if inside:
+        parts += ["Inside, mean over attention modules and seeds:", layout(inside_heads, inside_body)]
+    return "\n\n".join([*parts, *claim_lines(group.question)])
+
+
+def as_markdown(heads: list[str], body: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *body]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def as_csv(heads: list[str], body: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *body])
+    return text.getvalue().rstrip("\n")
+
+
+def as_latex(heads: list[str], body: list[list[str]]) -> str:
+    """A booktabs tabular."""
+    lines = [" & ".join(map(latex_text, line)) + r" \\" for line in (heads, *body)]
+    return "\n".join([
+        rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule",
+        r"\end{tabular}",
+    ])  # fmt: skip
+
+
+def latex_text(text: str) -> str:
+    for special, written in {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "±": r"$\pm$",
+                             "×": r"$\times$", "–": "--", "<": r"$<$"}.items():  # fmt: skip
+        text = text.replace(special, written)
+    return text
+
+
+def as_json(group: Group, rows: list[Row]) -> str:
+    """Unrounded."""
+    about: dict[str, Any] = {"question": group.question.name, "recipe": group.recipe, "variant": group.variant,
+                             "metric": group.question.metric, "committed": group.committed, "settings": group.settings}  # fmt: skip
+    return json.dumps(about | {"rows": [dataclasses.asdict(row) for row in rows], "insides": insides(group)}, indent=1)
+
+
+def as_terminal(heads: list[str], body: list[list[str]]) -> str:
+    import os
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    for line in body:
+        table.add_row(*line, style="bold" if "baseline" in line else None)
+    text = io.StringIO()
+    wide = Console(file=text, width=max(100, int(os.environ.get("COLUMNS", 190))), force_terminal=False)
+    wide.print(table)
+    return text.getvalue().strip("\n")

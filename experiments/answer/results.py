@@ -1,0 +1,66 @@
+"""Finds the results of a question and sorts them into groups that may stand in one table."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.launch.question import Question, canonical
+from experiments.record.result import read_result
+
+COMMITTED = Path(__file__).parent / "committed"
+Arm = tuple[Any, ...]  # values of the question's choices, in its order
+
+
+@dataclass(frozen=True)
+class Group:
+    """Results of one question, one recipe and one variant: the same settings but for arm and seed.
+
+    Attributes:
+        results: arm → seed → result.
+        committed: shipped with the project rather than found in the results folder.
+    """
+
+    question: Question
+    recipe: str
+    variant: str
+    settings: dict[str, Any]
+    results: dict[Arm, dict[int, dict[str, Any]]]
+    committed: bool
+
+
+def groups(question: Question, out: Path) -> list[Group]:
+    """One group a recipe and variant, newest last; own results before the committed ones of the same variant.
+
+    Raises:
+        CorruptResult: at a file that cannot be believed; it is not passed over.
+    """
+    found: dict[tuple[str, str], Group] = {}
+    for folder, committed in ((COMMITTED, True), (out, False)):
+        read = [read_result(path) for path in sorted((folder / question.name).glob("*/*/seed-*/result.json"))]
+        read.sort(key=lambda result: result["ended"])
+        parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for result in read:
+            if set(result["arm"]) == set(question.varied):
+                parts[result["recipe"], result["variant"]].append(result)
+        for (recipe, variant), results in parts.items():
+            table: dict[Arm, dict[int, dict[str, Any]]] = defaultdict(dict)
+            for result in results:
+                arm = tuple(canonical(result["arm"][key]) for key in question.varied)
+                table[arm][result["seed"]] = result
+            found.pop((recipe, variant), None)
+            found[recipe, variant] = Group(question, recipe, variant, results[0]["settings"], dict(table), committed)
+    return list(found.values())
+
+
+def commit(group: Group) -> Path:
+    """Copies a group's result files into the project, without tracebacks: small JSON that a table can be made of."""
+    for seeds in group.results.values():
+        for result in seeds.values():
+            arm = ",".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in sorted(result["arm"].items()))
+            path = COMMITTED / group.question.name / group.recipe / arm / f"seed-{result['seed']}-{result['key']}" / "result.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = {key: value for key, value in result.items() if key != "traceback"}
+            path.write_text(json.dumps(kept, indent=None, ensure_ascii=False) + "\n")
+    return COMMITTED / group.question.name / group.recipe

@@ -1,0 +1,148 @@
+"""From a group of results to the rows of a table: numbers only, no layout."""
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from experiments.launch.question import short
+
+from .results import Arm, Group
+from .statistics import Difference, fisher, holm, mean_sd, paired
+
+
+@dataclass
+class Row:
+    """One arm.
+
+    Attributes:
+        choices: the values of its choices, strata first, the contrast last.
+        mean, sd, n: of the metric over the finished seeds; None without any.
+        difference: to the baseline of its stratum; None for a baseline, and where a seed of either failed.
+        p: Holm's correction of the difference's p over all comparisons of the table.
+        note: failures, missing seeds, what is not comparable.
+    """
+
+    choices: dict[str, Any]
+    is_baseline: bool
+    mean: float | None
+    sd: float | None
+    n: int
+    lowest: float | None
+    highest: float | None
+    difference: Difference | None
+    p: float | None
+    parameters: int | None
+    flops: float | None
+    tokens_per_second: float | None
+    peak_memory_bytes: float | None
+    seconds: float | None
+    note: str
+
+
+def rows_of(group: Group, code: str | None = None) -> list[Row]:
+    """A row for every arm of the question, in its order, missing ones too.
+
+    Args:
+        code: the present code's fingerprint; results of another are marked.
+    """
+    question, rows = group.question, []
+    contrast, *strata = question.varied
+    for arm in sorted(map(lambda a: tuple(a.values()), question.arms()), key=lambda arm: order(question, arm)):
+        baseline_arm = (question.varied[contrast][0], *arm[1:])
+        choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
+        rows.append(row(group, arm, baseline_arm, choices, code))
+    tested = [r for r in rows if r.difference and r.difference.p is not None]
+    for r, p in zip(tested, holm([r.difference.p for r in tested]), strict=True):
+        r.p = p
+    return rows
+
+
+def order(question, arm: Arm) -> list[int]:
+    """Stratum by stratum, the baseline first in each."""
+    places = [values.index(value) for values, value in zip(question.varied.values(), arm, strict=True)]
+    return places[1:] + places[:1]
+
+
+def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any], code: str | None) -> Row:
+    metric = group.question.metric
+    seeds, base_seeds = group.results.get(arm, {}), group.results.get(baseline_arm, {})
+    values, base_values = finished(seeds, metric), finished(base_seeds, metric)
+    done = [r for r in seeds.values() if r["status"] == "finished"]
+    mean, sd = mean_sd(list(values.values())) if values else (None, None)
+    failed, base_failed = len(seeds) - len(values), len(base_seeds) - len(base_values)
+    is_baseline = arm == baseline_arm
+    compare = not is_baseline and not failed and not base_failed
+
+    def average(key: str) -> float | None:
+        return fmean(r[key] for r in done) if done else None
+
+    return Row(
+        choices=choices,
+        is_baseline=is_baseline,
+        mean=mean,
+        sd=sd,
+        n=len(values),
+        lowest=min(values.values(), default=None),
+        highest=max(values.values(), default=None),
+        difference=paired(values, base_values) if compare else None,
+        p=None,
+        parameters=done[0]["parameters"] if done else None,
+        flops=average("flops"),
+        tokens_per_second=average("tokens_per_second"),
+        peak_memory_bytes=average("peak_memory_bytes"),
+        seconds=average("seconds"),
+        note="; ".join(notes(group, seeds, base_seeds, is_baseline, failed, base_failed, code)),
+    )
+
+
+def finished(seeds: dict[int, dict[str, Any]], metric: str) -> dict[int, float]:
+    return {s: r["metrics"][metric] for s, r in seeds.items() if r["status"] == "finished" and metric in r["metrics"]}
+
+
+def notes(group, seeds, base_seeds, is_baseline, failed, base_failed, code) -> list[str]:
+    """Everything that a reader must know before believing the row."""
+    said = []
+    if not seeds:
+        return ["missing"]
+    if missing := [s for s in group.question.seeds if s not in seeds]:
+        said.append(f"missing seed {', '.join(map(str, missing))}")
+    for status in ("diverged", "failed"):
+        if hit := [s for s, r in seeds.items() if r["status"] == status]:
+            said.append(f"{status} {len(hit)} of {len(seeds)} (seed {', '.join(map(str, sorted(hit)))})")
+    if not is_baseline and base_seeds and (failed or base_failed):
+        p = fisher(failed, len(seeds), base_failed, len(base_seeds))
+        said.append(f"failures against the baseline's {base_failed} of {len(base_seeds)}: Fisher p {p:.3g}")
+    if not is_baseline and base_seeds:
+        one, other = next(iter(seeds.values())), next(iter(base_seeds.values()))
+        if one["parameters"] != other["parameters"]:
+            said.append(f"parameters ×{one['parameters'] / other['parameters']:.2f}")
+        if one["data_fingerprint"] != other["data_fingerprint"]:
+            said.append("other data than the baseline")
+        tokens = [fmean(r["tokens"] for r in s.values() if r["status"] == "finished") if finished_any(s) else 0 for s in (seeds, base_seeds)]
+        if all(tokens) and abs(tokens[0] / tokens[1] - 1) > 0.01:
+            said.append(f"tokens ×{tokens[0] / tokens[1]:.2f}")
+    fingerprints = {r["code_fingerprint"] for r in seeds.values()}
+    if code and fingerprints != {code}:
+        said.append("other code")
+    return said
+
+
+def finished_any(seeds: dict[int, dict[str, Any]]) -> bool:
+    return any(r["status"] == "finished" for r in seeds.values())
+
+
+def insides(group: Group) -> list[dict[str, Any]]:
+    """Why: each diagnostic at the start and the end, mean over attention modules and seeds, an arm a row."""
+    contrast, *strata = group.question.varied
+    table = []
+    for arm in sorted(group.results, key=lambda arm: order(group.question, arm)):
+        values: dict[str, list[float]] = {}
+        for result in group.results[arm].values():
+            for name, value in result["metrics"].items():
+                when, _, rest = name.partition("/")
+                if when in ("start", "end") and rest != "recorded_at_step":
+                    values.setdefault(f"{rest.rsplit('/', 1)[-1]} {when}", []).append(value)
+        if values:
+            choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
+            table.append(choices | {name: fmean(v) for name, v in sorted(values.items(), key=lambda kv: (kv[0].split()[0], kv[0].endswith("end")))})
+    return table

@@ -1,0 +1,181 @@
+"""`ablate`: from a question to its answer. Heavy imports stand inside the commands, so that --help answers at once."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.launch.question import ROOT, BadInput, Question, canonical, read
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A lab bench for questions about the Transformer. A QUESTION is a name in sweeps/ or the path of a W&B sweep "
+    "file. Start with `ablate list`, then `ablate run score_divisor --seeds 2`.",
+)
+Questions = Annotated[list[str] | None, typer.Argument(help="names in sweeps/ or paths of sweep files", metavar="QUESTION…")]
+Recipe = Annotated[str | None, typer.Option(help="another recipe than the sweep file's", metavar="FILE")]
+Seeds = Annotated[int | None, typer.Option(help="seeds 0 … N-1 instead of the file's", min=1, metavar="N")]
+Only = Annotated[list[str] | None, typer.Option(help="fewer values of a varied choice, e.g. model.arch.d_k=16,128", metavar="KEY=VALUE,…")]
+Set = Annotated[list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=100", metavar="KEY=VALUE")]
+Out = Annotated[Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")]
+Format = Annotated[str, typer.Option(help="terminal, markdown, csv, latex or json")]
+
+
+def asked(name: str, recipe: str | None, seeds: int | None, only: list[str] | None, settings: list[str] | None) -> Question:
+    """The question as the options put it."""
+    question = read(name)
+    if recipe:
+        from experiments.record.identity import find_file
+
+        question = question.with_recipe(str(find_file(recipe).resolve()))
+    if seeds:
+        question = question.with_seeds(seeds)
+    if only:
+        question = question.only({key: value.split(",") for key, value in map(pair, only)})
+    return question.with_settings({key: canonical(value) for key, value in map(pair, settings or ())})
+
+
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
+def names(questions: list[str] | None) -> list[str]:
+    return questions or sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
+
+
+def folder(out: Path | None) -> Path:
+    from experiments.record.identity import results_folder
+
+    return out.absolute() if out else results_folder()
+
+
+@app.command("list")
+def list_questions(out: Out = None) -> None:
+    """The questions: claim, choices, arms × seeds, recipe, runs done, time that is left."""
+    from experiments.answer.overview import overview
+
+    print(overview([read(name) for name in names(None)], folder(out)))
+
+
+@app.command()
+def check(questions: Questions = None, recipe: Recipe = None, only: Only = None, set: Set = None) -> None:
+    """Binds every key and value to the real parser, model and data. Exit status 2 at the first that does not fit."""
+    for name in names(questions):
+        question = asked(name, recipe, None, only, set)
+        from experiments.launch.check import check as check_question
+
+        print(f"{question.name}: {check_question(question)} arms fit {question.recipe}")
+
+
+@app.command()
+def run(
+    questions: Questions,
+    recipe: Recipe = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    set: Set = None,
+    jobs: Annotated[int | None, typer.Option(help="runs at a time [default: one a GPU, else one a core]", min=1)] = None,
+    out: Out = None,
+) -> None:
+    """Asks: runs what is missing, then prints the table. Ctrl-C, or a crash, and the same command goes on."""
+    from experiments.launch.ask import ask
+    from experiments.launch.pool import visible_gpus
+
+    if not questions:
+        raise BadInput("which question? `ablate list` shows them")
+    failed = 0
+    for name in questions:
+        question = asked(name, recipe, seeds, only, set)
+        try:
+            ended = ask(question, folder(out), jobs or len(visible_gpus()) or os.cpu_count() or 1)
+        except KeyboardInterrupt:
+            print("stopped; nothing finished is lost: the same command goes on", file=sys.stderr)
+            raise typer.Exit(130) from None
+        if not ended:
+            print(f"nothing to do: all {len(question.runs())} runs of {question.name} are finished")
+        bad = [job for job in ended if job.outcome in ("failed", "killed", "interrupted")]
+        failed += len(bad)
+        for job in bad:
+            print(f"{job.outcome}: {job.run.folder.name} {job.run.arm}: {job.reason} (log: {job.log})", file=sys.stderr)
+        show(question, folder(out), "terminal", of=question)
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def table(
+    questions: Questions = None,
+    recipe: Recipe = None,
+    only: Only = None,
+    set: Set = None,
+    format: Format = "terminal",
+    out: Out = None,
+    commit: Annotated[bool, typer.Option(help="copy the results into the project's committed answers")] = False,
+) -> None:
+    """The answer from result files alone: your own, or those that the project ships."""
+    for name in names(questions):
+        question = asked(name, None, None, only, None)
+        show(question, folder(out), format, recipe=recipe, settings=dict(map(pair, set or ())), commit=commit)
+
+
+def show(question: Question, out: Path, format: str, *, of: Question | None = None, recipe: str | None = None,
+         settings: dict[str, str] | None = None, commit: bool = False) -> None:  # fmt: skip
+    """Prints a table for each group of results: of one exact asking (`of`), or all, narrowed by recipe and settings."""
+    from experiments.answer import results
+    from experiments.answer.render import FORMATS, render
+
+    if format not in FORMATS:
+        raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
+    groups = results.groups(question, out)
+    if of is not None:
+        from experiments.launch.ask import runs
+
+        variant = runs(of, out)[0][2].variant
+        groups = [g for g in groups if g.variant == variant and not g.committed]
+    if recipe:
+        wanted = question.with_recipe(recipe).recipe
+        groups = [g for g in groups if g.recipe == wanted or g.recipe.split("-")[-1] == wanted]
+    for key, value in (settings or {}).items():
+        groups = [g for g in groups if g.settings.get(key) == canonical(value)]
+    if not groups:
+        print(f"{question.name}: no results yet; `ablate run {question.name}` makes them")
+    from experiments.record.facts import code_fingerprint
+
+    for group in groups:
+        print(render(group, format, code_fingerprint()), end="\n\n")
+        if commit and not group.committed:
+            print(f"committed to {results.commit(group)}")
+    if of is not None and groups:
+        print(f"results: {out / question.name}; again: ablate table {question.path.stem} --format markdown")
+
+
+@app.command()
+def bench(
+    family: Annotated[str, typer.Argument(help="translation")] = "translation",
+    dataset: Annotated[str | None, typer.Option(help="hub name or folder of Multi30k [default: the toy language]")] = None,
+    rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
+) -> None:
+    """Our training step beside the peer's of the same size, alternating in one process, fp32 and bf16."""
+    from experiments.bench import translation
+
+    if family != "translation":
+        raise BadInput(f"no benchmark {family!r}; known: translation")
+    translation.main(dataset, rounds)
+
+
+def main() -> None:
+    try:
+        app()
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Asks questions on this machine: what is missing is run, what is finished is not."""
+
+from pathlib import Path
+
+from experiments.record.identity import Run
+from experiments.record.result import finished, lock
+
+from .grid import command, run_of
+from .pool import Job, Pool
+from .progress import Display
+from .question import Question
+
+
+def runs(question: Question, out: Path) -> list[tuple[dict, int, Run]]:
+    return [(arm, seed, run_of(question, arm, seed, out)) for arm, seed in question.runs()]
+
+
+def ask(question: Question, out: Path, jobs: int) -> list[Job]:
+    """Runs what has no result yet, and returns those jobs; an empty list where there was nothing to do.
+
+    Raises:
+        BadInput: by `check`, or where another `ablate run` works in the same folder.
+        KeyboardInterrupt: after the running ones were stopped; asked again, they go on from their checkpoints.
+    """
+    wanted = runs(question, out)
+    missing = [(arm, seed, run) for arm, seed, run in wanted if not finished(run.folder)]
+    if not missing:
+        return []
+    with lock(out / question.name, "an `ablate run`"):
+        from .check import check
+
+        check(question)
+        waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in missing]
+        pool = Pool(waiting, jobs)
+        with Display(len(waiting), jobs) as display:
+            for state in pool.states():
+                display.show(state)
+            display.show(pool)
+        return pool.ended
