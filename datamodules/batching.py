@@ -46,7 +46,7 @@ class TokenBudget(Sampler):
 
     Attributes:
         epoch: set by Lightning before each epoch.
-        skip: batches of the next pass that were trained on before a resume.
+        read: (epoch, batches of it that were trained on before a resume): that epoch goes on after them.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class TokenBudget(Sampler):
     ) -> None:
         if (longest := int(lengths.sum(1).max(initial=0))) > budget:
             raise ValueError(f"one pair has {longest} tokens: data.batch_tokens {budget} must be at least that")
+        if len(lengths) < world:
+            raise ValueError(f"{len(lengths)} sentences cannot be shared by {world} ranks")
         self.lengths, self.budget, self.shuffle = lengths, budget, shuffle
         self.seed, self.rank, self.world = seed, rank, world
-        self.epoch, self.skip = 0, 0
+        self.epoch, self.read = 0, (0, 0)
         self.sampler = self  # where Lightning looks for set_epoch
         self.made: tuple[int, list[np.ndarray]] | None = None
 
@@ -72,16 +74,18 @@ class TokenBudget(Sampler):
             source, target = self.lengths.T
             order = np.lexsort([tie_break, target, source])
             batches = cut(order, self.lengths, self.budget)
+            if len(batches) < self.world:  # a rank without a batch would leave the others waiting
+                batches = np.array_split(order, self.world)
             if self.shuffle:
                 batches = [batches[i] for i in rng.permutation(len(batches))]
-                batches = batches[: len(batches) // self.world * self.world or None]
+                batches = batches[: len(batches) // self.world * self.world]
             self.made = epoch, batches
         return self.made[1]
 
     def __iter__(self) -> Iterator[list[int]]:
         mine = self.batches()[self.rank :: self.world]
-        start, self.skip = self.skip, 0  # at once, not at the first batch: the pass may never be read
-        return iter([batch.tolist() for batch in mine[start:]])
+        epoch, read = self.read
+        return iter([batch.tolist() for batch in mine[read if epoch == self.epoch else 0 :]])
 
     def __len__(self) -> int:
         return len(self.batches()[self.rank :: self.world])

@@ -13,7 +13,6 @@ exactly one translation. What a translator has to learn from it:
 """
 
 import random
-from functools import lru_cache
 from typing import NamedTuple
 
 from .toy_lexicon import (
@@ -248,7 +247,6 @@ class Grammar:
         return self.one(INTRANSITIVE_VERBS), "", ""
 
 
-@lru_cache(maxsize=2)
 def splits(*, train_pairs: int, eval_pairs: int, max_words: int) -> dict[str, tuple[list[str], list[str]]]:
     """split → (English lines, German lines) for train, valid, test and long; no English line stands in two splits.
 

@@ -3,10 +3,11 @@
 import hashlib
 from abc import abstractmethod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lightning as L
 import torch
+from tokenizers import Tokenizer
 from torch.utils.data import DataLoader
 
 from . import toy_language
@@ -15,6 +16,7 @@ from .tokenizer import EOS, PAD, encode, train_tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 Texts = dict[str, tuple[list[str], list[str]]]  # split → (sources, targets)
+PREPARED: dict[str, tuple] = {}
 
 
 class TranslationData(L.LightningDataModule):
@@ -39,28 +41,40 @@ class TranslationData(L.LightningDataModule):
         self.kind, self.wanted_size = tokenizer, vocab_size
         self.test_splits = ["test"]
         self.text: Texts | None = None
+        self.pairs: dict[str, Pairs] = {}
 
     @abstractmethod
     def read(self) -> Texts:
         """The texts of train, valid, test and any further test split."""
 
     def load(self) -> None:
-        """Reads, trains the tokeniser and encodes, once."""
+        """Reads, trains the tokeniser and encodes: once a process for the same arguments."""
         if self.text is not None:
             return
+        key = repr((type(self), self.kind, self.wanted_size, self.max_length, self.where()))
+        if key not in PREPARED:
+            PREPARED.clear()  # one data set is enough to hold
+            PREPARED[key] = self.prepare()
+        self.text, self.tokenizer, self.pairs = PREPARED[key]
+
+    def prepare(self) -> tuple[Texts, Tokenizer, dict[str, Pairs]]:
         text = self.read()
         for split, (sources, _) in text.items():
             if not sources:
                 raise ValueError(f"the split {split!r} of {self.describe()} is empty")
-        self.tokenizer = train_tokenizer(text["train"][0] + text["train"][1], kind=self.kind, vocab_size=self.wanted_size)
-        self.pairs = {
+        tokenizer = train_tokenizer(text["train"][0] + text["train"][1], kind=self.kind, vocab_size=self.wanted_size)
+        pairs = {
             split: Pairs(
-                encode(self.tokenizer, sources, max_length=self.max_length, bos=False),
-                encode(self.tokenizer, targets, max_length=self.max_length, bos=True),
+                encode(tokenizer, sources, max_length=self.max_length, bos=False),
+                encode(tokenizer, targets, max_length=self.max_length, bos=True),
             )
             for split, (sources, targets) in text.items()
         }
-        self.text = text
+        return text, tokenizer, pairs
+
+    @abstractmethod
+    def where(self) -> dict[str, Any]:
+        """What the texts depend on."""
 
     def describe(self) -> str:
         return type(self).__name__
@@ -106,8 +120,9 @@ class TranslationData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         batches = self.batches("train")
         if self.trainer:  # a resumed run goes on where it stood in its epoch
-            batches.set_epoch(self.trainer.current_epoch)
-            batches.skip = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+            epoch = self.trainer.fit_loop.epoch_progress.current.processed
+            batches.set_epoch(epoch)
+            batches.read = epoch, self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
         return loader(self.pairs["train"], batches, workers=self.num_workers)
 
     def val_dataloader(self) -> DataLoader:
@@ -154,6 +169,9 @@ class ToyTranslation(TranslationData):
         self.sizes = {"train_pairs": train_pairs, "eval_pairs": eval_pairs, "max_words": max_words}
         self.test_splits = ["test", "long"]
 
+    def where(self) -> dict[str, Any]:
+        return self.sizes
+
     def read(self) -> Texts:
         return toy_language.splits(**self.sizes)
 
@@ -169,7 +187,7 @@ class ParallelText(TranslationData):
         tokenizer, vocab_size, batch_tokens, max_length, num_workers: see `TranslationData`.
 
     Raises:
-        ValueError: at a missing column or split, naming the known ones, and at an empty split.
+        ValueError: where it cannot be opened; at a missing column or split, naming the known ones; at an empty split.
     """
 
     def __init__(
@@ -194,6 +212,9 @@ class ParallelText(TranslationData):
         self.dataset, self.config = dataset, config
         self.columns, self.splits = (source, target), {"train": train, "valid": valid, "test": test}
 
+    def where(self) -> dict[str, Any]:
+        return {"dataset": self.dataset, "config": self.config, "columns": self.columns, "splits": self.splits}
+
     def describe(self) -> str:
         return f"data set {self.dataset!r}"
 
@@ -201,7 +222,10 @@ class ParallelText(TranslationData):
         import datasets  # half a second that the toy language need not pay
 
         folder = next((p for p in (Path(self.dataset), ROOT / self.dataset) if p.is_dir()), None)
-        loaded = datasets.load_dataset(str(folder or self.dataset), self.config)
+        try:
+            loaded = datasets.load_dataset(str(folder or self.dataset), self.config)
+        except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+            raise ValueError(f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}") from error
         return {split: self.columns_of(loaded, name) for split, name in self.splits.items()}
 
     def columns_of(self, loaded, name: str) -> tuple[list[str], list[str]]:

@@ -7,6 +7,8 @@ Recipes name no logger, checkpoint or folder: they are added here. A finished ru
 goes on from its last checkpoint.
 """
 
+import contextlib
+import io
 import json
 import netrc
 import os
@@ -63,6 +65,7 @@ class AblationCLI(LightningCLI):
             subclass_mode_data=True,
             args=found_configs(arguments),
             save_config_callback=None,
+            auto_configure_optimizers=False,
             parser_kwargs={**strict, "fit": strict},
             trainer_defaults={"num_sanity_val_steps": 0, "use_distributed_sampler": False},
         )
@@ -84,7 +87,7 @@ class AblationCLI(LightningCLI):
         return flatten(json.loads(config))
 
     def before_instantiate_classes(self) -> None:
-        if self.run is None:
+        if self.run is None or not self.run.folder.exists():
             return
         parser, config = self._parser(self.subcommand), self.config[self.subcommand]
         parser.save(config, self.run.folder / "config.yaml", skip_unset=False, overwrite=True, multifile=False)
@@ -93,18 +96,14 @@ class AblationCLI(LightningCLI):
         if self.run is None:
             return super().instantiate_trainer(logger=False, enable_checkpointing=False, **kwargs)
         config = self.config_init[self.subcommand]
-        self.best = ModelCheckpoint(
-            dirpath=self.run.folder / "checkpoints",
-            filename="best",
-            monitor=config.selection.metric,
-            mode=config.selection.mode,
-            save_last=True,
-            enable_version_counter=False,
-        )
+        # after a validation, never at an epoch's end: Lightning resumes from there one epoch too far
+        always = {"dirpath": self.run.folder / "checkpoints", "enable_version_counter": False, "save_on_train_epoch_end": False}
+        self.best = ModelCheckpoint(filename="best", monitor=config.selection.metric, mode=config.selection.mode, **always)
+        last = ModelCheckpoint(filename="last", **always)
         self.progress = Progress(self.run.folder)
         return super().instantiate_trainer(
             logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
-            callbacks=[*(config.trainer.callbacks or []), RandomState(), self.progress, self.best],
+            callbacks=[*(config.trainer.callbacks or []), RandomState(), self.progress, self.best, last],
             plugins=[*(config.trainer.plugins or []), WholeCheckpoints()],
             default_root_dir=str(self.run.folder),
             enable_progress_bar=sys.stdout.isatty(),
@@ -114,6 +113,25 @@ class AblationCLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Nothing yet: `run` trains when the arm has been compared with what the model holds."""
+
+
+def built(run: Run | None, arguments: list[str]) -> AblationCLI:
+    """Parser, model, data and trainer, bound to one another.
+
+    Raises:
+        BadInput: whatever the parser, the model or the data refuse, in their own words.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            cli = AblationCLI(run, arguments)
+        cli.datamodule.setup("fit")
+        cli.model.check_data(cli.datamodule)
+    except SystemExit:
+        raise BadInput(said.getvalue().strip().splitlines()[-1]) from None
+    except (ValueError, FileNotFoundError) as error:
+        raise BadInput(str(error)) from error
+    return cli
 
 
 def found_configs(arguments: list[str]) -> list[str]:
@@ -197,13 +215,13 @@ def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float
         model.training_loss(batch).smoothed.backward()
     model.zero_grad()
     model.train()
-    return counter.get_total_flops() / model.batch_tokens(batch)
+    return counter.get_total_flops() / int(model.batch_tokens(batch))
 
 
 def record(run: Run, cli: AblationCLI, status: str, started: float, **more: Any) -> Path:
     """The result file."""
     model, data = cli.model, cli.datamodule
-    tokens, seconds = int(model.tokens_seen) * cli.trainer.world_size, cli.progress.seconds
+    tokens, seconds = int(model.tokens_seen), cli.progress.seconds
     return write_result(run.folder, {
         "question": run.question,
         "recipe": run.recipe,
@@ -227,6 +245,7 @@ def record(run: Run, cli: AblationCLI, status: str, started: float, **more: Any)
         "tokens_per_second": tokens / seconds if seconds else 0.0,
         "peak_memory_bytes": facts.peak_memory_bytes(),
         "config": cli.flat,
+        "padding": data.batches("train").padding(),
         "data_fingerprint": data.fingerprint,
         "code_fingerprint": facts.code_fingerprint(),
         "commit": facts.commit(),
@@ -249,20 +268,21 @@ def train(arguments: list[str]) -> int:
         print(f"finished already: {run.folder / 'result.json'}")
         relog(run)
         return 0
-    with lock(run.folder, "a run"):
+    main_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
+    with lock(run.folder, "a run") if main_rank else contextlib.nullcontext():
         torch.set_flush_denormal(True)
-        cli = AblationCLI(run, arguments)
+        cli = built(run, arguments)
+        keep = record if cli.trainer.is_global_zero else lambda run, *_, **__: run.folder
         try:
             check_in_use(cli, run)
-            cli.datamodule.setup("fit")
             cli.flops_per_token = flops_per_token(cli.model, cli.datamodule)
             metrics = fit_and_test(cli, run)
-            path = record(run, cli, "finished", started, metrics=metrics)
+            path = keep(run, cli, "finished", started, metrics=metrics)
         except Diverged as reason:
-            path = record(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
+            path = keep(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
         except Exception as error:
             if hasattr(cli, "flops_per_token"):
-                record(run, cli, "failed", started, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+                keep(run, cli, "failed", started, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
             raise
     for logger in cli.trainer.loggers:
         logger.finalize("success")
@@ -286,6 +306,7 @@ def relog(run: Run) -> None:
 def main() -> None:
     warnings.filterwarnings("ignore", message="LightningCLI's args parameter")
     warnings.filterwarnings("ignore", message=".*LeafSpec")
+    warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist")  # they are gathered before
     warnings.filterwarnings("ignore", message=".*does not have many workers")
     try:
         sys.exit(train(sys.argv[1:]))

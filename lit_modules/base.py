@@ -33,9 +33,9 @@ class AblationModule(L.LightningModule):
         super().__init__()
         self.optim = optim
         self.findings: dict[str, float] = {}
-        self.step_tokens = 0  # real target tokens since the last optimiser step
-        self.tokens_seen = 0  # real tokens since the first, source and target
-        self.sums: list[Any] = [torch.zeros(()), torch.zeros(()), 0]  # smoothed loss, nll, target tokens since the last log
+        self.step_tokens = torch.zeros(2)  # of this rank since the last optimiser step: real targets; all real tokens
+        self.tokens_seen = torch.zeros((), dtype=torch.float64)  # all real tokens of all ranks since the first step
+        self.sums = torch.zeros(3)  # of this rank since the last log: smoothed loss, nll, target tokens
         self.gradient_norm: Tensor | None = None
 
     @abstractmethod
@@ -43,8 +43,8 @@ class AblationModule(L.LightningModule):
         """Sums over the batch's real target tokens."""
 
     @abstractmethod
-    def batch_tokens(self, batch: dict[str, Tensor]) -> int:
-        """Real tokens that the model reads and predicts in this batch."""
+    def batch_tokens(self, batch: dict[str, Tensor]) -> Tensor:
+        """How many real tokens the model reads and predicts in this batch."""
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """What the model looks like inside, on one batch."""
@@ -57,19 +57,20 @@ class AblationModule(L.LightningModule):
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         loss = self.training_loss(batch)
-        self.step_tokens = self.step_tokens + loss.tokens
-        self.tokens_seen += self.batch_tokens(batch)
-        for i, value in enumerate((loss.smoothed.detach(), loss.nll, loss.tokens)):
-            self.sums[i] = self.sums[i] + value
+        self.step_tokens = self.step_tokens.to(loss.tokens.device) + torch.stack([loss.tokens, self.batch_tokens(batch)])
+        self.stepped = False
+        self.sums = self.sums.to(loss.nll.device) + torch.stack([loss.smoothed.detach(), loss.nll, loss.tokens])
         return loss.smoothed
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Undoes Lightning's mean over micro-batches and DDP's over ranks; divides by the step's tokens."""
-        tokens = self.trainer.strategy.reduce(self.step_tokens, reduce_op="sum")
+        targets, tokens = self.trainer.strategy.reduce(self.step_tokens, reduce_op="sum")
+        self.step_tokens = torch.zeros(2)
+        self.tokens_seen = self.tokens_seen.to(tokens.device) + tokens
+        self.stepped = True
         means = self.trainer.accumulate_grad_batches * self.trainer.world_size
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, means / tokens.clamp_min(1).float())
-        self.step_tokens = 0
+        torch._foreach_mul_(gradients, means / targets.clamp_min(1))
         self.rate = optimizer.param_groups[0]["lr"]
         if self.trainer.global_step == 0 or (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:
             self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
@@ -79,10 +80,10 @@ class AblationModule(L.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = self.trainer.global_step
         last = step == self.trainer.max_steps
-        if self.step_tokens != 0 or not (step % self.trainer.log_every_n_steps == 0 or last):
+        if not self.stepped or not (step % self.trainer.log_every_n_steps == 0 or last):
             return  # in the middle of an accumulated step, or nothing to log
-        smoothed, nll, tokens = (float(self.trainer.strategy.reduce(torch.as_tensor(s), "sum")) for s in self.sums)
-        self.sums = [torch.zeros(()), torch.zeros(()), 0]
+        smoothed, nll, tokens = self.trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
+        self.sums = torch.zeros(3)
         metrics = {
             "train/loss": smoothed / max(tokens, 1),
             "train/nll": nll / max(tokens, 1),
@@ -137,11 +138,11 @@ class AblationModule(L.LightningModule):
     # ---- resume
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), int(self.tokens_seen)
-        checkpoint["sums"] = [torch.as_tensor(s).cpu() for s in self.sums]
+        checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), float(self.tokens_seen)
+        checkpoint["sums"] = self.sums.cpu()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.tokens_seen:  # a trained model that looks at its best checkpoint keeps its own records
             return
-        self.findings, self.tokens_seen = dict(checkpoint["findings"]), checkpoint["tokens_seen"]
+        self.findings, self.tokens_seen = dict(checkpoint["findings"]), torch.tensor(checkpoint["tokens_seen"], dtype=torch.float64)
         self.sums = checkpoint["sums"]

@@ -140,8 +140,8 @@ class Translation(AblationModule):
         logits = self.network(batch["source"], batch["target"][:, :-1])
         return token_loss(logits, batch["target"][:, 1:], pad_id=PAD, smoothing=smoothing)
 
-    def batch_tokens(self, batch: dict[str, Tensor]) -> int:
-        return int((batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum())
+    def batch_tokens(self, batch: dict[str, Tensor]) -> Tensor:
+        return (batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum()
 
     # ---- validation and test
 

@@ -1,7 +1,5 @@
 """Binds a question to the real parser, model and data before anything runs."""
 
-import contextlib
-import io
 import logging
 import os
 import warnings
@@ -35,21 +33,14 @@ def check_arguments(tokens: list[str]) -> None:
     """One command line, after `python`."""
     flags = tokens[tokens.index("fit") + 1 :]
     check_keys(merged(flags))
-    from experiments.train import AblationCLI
+    from experiments.train import built
 
-    said = io.StringIO()
-    logging.getLogger("lightning").setLevel(logging.ERROR)
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), warnings.catch_warnings():
+    for talker in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(talker).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            cli = AblationCLI(None, ["fit", *flags])
-            cli.datamodule.setup("fit")
-            cli.model.check_data(cli.datamodule)
-        except SystemExit:
-            raise BadInput(said.getvalue().strip().splitlines()[-1]) from None
-        except (ValueError, FileNotFoundError) as error:
-            raise BadInput(str(error)) from error
+        built(None, ["fit", *flags])
 
 
 def where(question: Question, message: str) -> str:

@@ -35,6 +35,18 @@ def check_keys(settings: dict[str, Any]) -> None:
             raise BadInput(f"{key} is no choice: {FROM_DATA[key]}")
         if not accepts(hint, value):
             raise BadInput(f"{key}: {value!r} is not known; it takes {words(hint)}")
+    check_pages(settings)
+
+
+def check_pages(settings: dict[str, Any]) -> None:
+    """Fills in each page of the model (Arch, Optim): what cannot go together is said by the page itself."""
+    pages = {key.rsplit(".", 1)[0] for key in settings if key.startswith("model.") and key.count(".") == 2}
+    for page in sorted(pages):
+        values = {key.removeprefix(f"{page}."): value for key, value in settings.items() if key.startswith(f"{page}.")}
+        try:
+            hint_of(page, settings)(**values)
+        except ValueError as error:
+            raise BadInput(f"{page}: {error}") from error
 
 
 def hint_of(key: str, settings: dict[str, Any]) -> Any:

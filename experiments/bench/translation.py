@@ -1,0 +1,133 @@
+"""Our encoder-decoder beside torch.nn.Transformer of the same size: one process, the same batches, turn about.
+
+Both sides share embeddings, output map, label smoothing, dropout rate and optimiser, and are timed over whole training
+steps: forward, loss, backward, optimiser. The peer's own feed-forward has a dropout of its own, which the paper's
+model has not; nothing else differs.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.progress import track
+from torch import Tensor, nn
+
+from datamodules.batching import collate
+from datamodules.tokenizer import PAD
+from datamodules.translation import ParallelText, ToyTranslation
+from experiments.answer.render import as_terminal
+from experiments.record import facts
+from lit_modules.choices import Arch
+from lit_modules.components.loss import token_loss
+from lit_modules.optimization import Optim, optimizer_and_schedule
+from lit_modules.translation import EncoderDecoder
+
+SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.1}
+STEPS = 6  # a stretch of one side before the other has its turn
+RESULTS = Path(__file__).parent / "results" / "translation.json"
+
+
+class TorchTransformer(EncoderDecoder):
+    """Our embeddings and output around torch.nn.Transformer, called as its documentation does."""
+
+    def __init__(self, **arguments) -> None:
+        super().__init__(**arguments)
+        del self.encoder, self.decoder
+        self.stacks = nn.Transformer(
+            SIZES["d_model"], SIZES["n_heads"], SIZES["n_layers"], SIZES["n_layers"], SIZES["d_ff"], SIZES["dropout"],
+            batch_first=True,
+        )  # fmt: skip
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        pad = source == PAD
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=source.device)
+        x = self.stacks(
+            self.dropout(self.source_position(self.source_embedding(source))),
+            self.dropout(self.target_position(self.target_embedding(target))),
+            tgt_mask=causal, tgt_is_causal=True, src_key_padding_mask=pad, memory_key_padding_mask=pad,
+        )  # fmt: skip
+        return self.output(x)
+
+
+def our_loss(logits: Tensor, target: Tensor) -> Tensor:
+    loss = token_loss(logits, target, pad_id=PAD, smoothing=0.1)
+    return loss.smoothed / loss.tokens
+
+
+def torchs_loss(logits: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=0.1)
+
+
+class Side:
+    """One model with its optimiser."""
+
+    def __init__(self, kind: type[EncoderDecoder], loss: Callable, vocab_size: int, bf16: bool) -> None:
+        torch.manual_seed(0)
+        self.model = kind(
+            arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
+            max_length=256,
+        )  # fmt: skip
+        self.loss, self.bf16 = loss, bf16
+        optim = Optim(lr=1e-4, warmup_steps=10)
+        self.optimizer = optimizer_and_schedule(self.model.parameters(), optim, 1000)["optimizer"]
+
+    def tokens_per_second(self, batches: list[dict[str, Tensor]]) -> float:
+        """Real source and target tokens."""
+        began = time.perf_counter()
+        for batch in batches:
+            with torch.autocast("cpu", torch.bfloat16) if self.bf16 else nullcontext():
+                logits = self.model(batch["source"], batch["target"][:, :-1])
+                loss = self.loss(logits, batch["target"][:, 1:])
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        tokens = sum(int((b["source"] != PAD).sum() + (b["target"][:, 1:] != PAD).sum()) for b in batches)
+        return tokens / (time.perf_counter() - began)
+
+
+def measure(data, rounds: int, bf16: bool) -> dict[str, float]:
+    """Medians over the rounds; the ratio is the median of the rounds' own ratios."""
+    ours = Side(EncoderDecoder, our_loss, data.vocab_size, bf16)
+    peer = Side(TorchTransformer, torchs_loss, data.vocab_size, bf16)
+    sampler = data.batches("train")
+    batches = [collate([data.pairs["train"][i] for i in indices]) for indices in list(sampler)[: STEPS * (rounds + 1)]]
+    pairs = []
+    for i in track(range(rounds + 1), description="bf16" if bf16 else "fp32", transient=True):
+        stretch = batches[i * STEPS : (i + 1) * STEPS]
+        turns = [ours, peer] if i % 2 else [peer, ours]
+        speed = {id(side): side.tokens_per_second(stretch) for side in turns}
+        pairs.append((speed[id(ours)], speed[id(peer)]))
+    pairs = pairs[1:]  # the first stretch warms up
+    ratios = [a / b for a, b in pairs]
+    return {
+        "ours": statistics.median(a for a, _ in pairs),
+        "torch.nn.Transformer": statistics.median(b for _, b in pairs),
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+    }
+
+
+def main(dataset: str | None, rounds: int) -> None:
+    """Prints the table and keeps it under results/."""
+    torch.set_num_threads(1)
+    data = ParallelText(dataset=dataset, batch_tokens=4096) if dataset else ToyTranslation(batch_tokens=4096)
+    data.load()
+    measured = {name: measure(data, rounds, bf16) for name, bf16 in (("fp32", False), ("bf16", True))}
+    heads = ["precision", "ours, tokens/s", "torch.nn.Transformer, tokens/s", "ratio", "lowest … highest"]
+    print(as_terminal(heads, [
+        [name, f"{m['ours']:,.0f}", f"{m['torch.nn.Transformer']:,.0f}", f"{m['ratio']:.2f}", f"{m['lowest']:.2f} … {m['highest']:.2f}"]
+        for name, m in measured.items()
+    ]))  # fmt: skip
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({
+        "sizes": SIZES, "data": "Multi30k" if dataset else "toy language", "batch_tokens": 4096, "rounds": rounds,
+        "steps_per_stretch": STEPS, "threads": 1, "measured": measured, "hardware": facts.hardware(),
+        "versions": facts.versions(), "commit": facts.commit(), "date": time.strftime("%F"),
+    }, indent=1) + "\n")  # fmt: skip
+    print(f"kept in {RESULTS.name}; one thread, both sides in one process with one allocator")

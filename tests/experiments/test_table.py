@@ -1,0 +1,173 @@
+"""From result files to tables: the figures agree in every format, and nothing is hidden."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from experiments.answer import results
+from experiments.answer.render import FORMATS, render
+from experiments.answer.table import rows_of
+from experiments.launch.question import read
+from experiments.record.result import REQUIRED, CorruptResult, read_result, write_result
+
+DIVISOR, D_K = "model.arch.score_divisor", "model.arch.d_k"
+BLEU = {("sqrt_d_k", 16): [70, 72, 74], ("one", 16): [69, 70, 74], ("sqrt_d_k", 128): [60, 66, 63], ("one", 128): [5, 3, 1]}
+
+
+def result(arm, seed, **more):
+    base = dict.fromkeys(REQUIRED, 0) | {
+        "question": "score_divisor", "recipe": "translation-toy", "arm": {DIVISOR: arm[0], D_K: arm[1]}, "seed": seed,
+        "key": f"{arm[0]}{arm[1]}{seed}", "variant": "v1", "settings": {"trainer.max_steps": 10}, "status": "finished",
+        "metrics": {"test/bleu": float(BLEU[arm][seed]), "start/encoder.0/entropy": 1.0, "end/encoder.0/entropy": 0.5},
+        "parameters": 1000, "flops": 2e12, "tokens": 500, "tokens_per_second": 100.0, "peak_memory_bytes": 2**30,
+        "seconds": 5.0, "data_fingerprint": "d", "code_fingerprint": "c", "commit": "abc",
+        "hardware": {"cpu": "test", "cores": 2, "gpus": []}, "started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:00:09Z",
+    }  # fmt: skip
+    return {**base, **more}
+
+
+def put(out, **more):
+    folder = out / more["question"] / more["recipe"] / "arm" / f"seed-{more['seed']}-{more['key']}"
+    folder.mkdir(parents=True)
+    return write_result(folder, more)
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    for arm, values in BLEU.items():
+        for seed in range(len(values)):
+            put(tmp_path / "out", **result(arm, seed))
+    return tmp_path / "out"
+
+
+def question():
+    return read("score_divisor").with_seeds(3)
+
+
+def only_group(out):
+    (group,) = results.groups(question(), out)
+    return group
+
+
+def test_rows_by_hand(out):
+    rows = {(r.choices["score_divisor"], r.choices["d_k"]): r for r in rows_of(only_group(out))}
+    base, arm = rows["sqrt_d_k", 16], rows["one", 16]
+    assert (base.mean, base.sd, base.n, base.is_baseline) == (72, 2, 3, True) and base.difference is None
+    assert (arm.difference.mean, arm.difference.n) == (-1, 3)  # -1, -2, 0
+    assert arm.difference.low == pytest.approx(-1 - 4.302653 / 3**0.5, rel=1e-6)
+    far = rows["one", 128].difference
+    assert far.mean == -60 and far.p < 0.01, "against the baseline of its own stratum: -55, -63, -62"
+    assert rows["one", 128].p == pytest.approx(min(1, 2 * far.p)), "Holm over the two comparisons"
+    assert rows["one", 16].p == pytest.approx(arm.difference.p), "the larger p is not multiplied"
+    assert rows["one", 64].note == rows["sqrt_d_k", 64].note == "missing" and rows["one", 64].mean is None
+
+
+def cells_of(text, format):
+    if format == "csv":
+        return list(csv.reader(io.StringIO(text)))
+    if format == "latex":
+        plain = text
+        for written, sign in {r"$\pm$": "±", r"\_": "_", r"\%": "%", "$<$": "<", r"$\times$": "×", "--": "–"}.items():
+            plain = plain.replace(written, sign)
+        lines = [line.removesuffix(r" \\") for line in plain.splitlines() if line.endswith(r"\\")]
+        return [[cell.strip() for cell in line.split(" & ")] for line in lines]
+    lines = [line for line in text.split("Inside")[0].splitlines() if line.startswith("| ") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_markdown_csv_and_latex_hold_the_same_figures(out):
+    tables = {format: cells_of(render(only_group(out), format), format) for format in ("markdown", "csv", "latex")}
+    assert [[c.strip() for c in line] for line in tables["markdown"]] == tables["csv"] == tables["latex"]
+    line = next(line for line in tables["csv"] if line[:2] == ["16", "one"])
+    assert line[2:6] == ["71.00 ± 2.65", "3", "-1.00", "[-3.48, +1.48]"]
+
+
+def test_json_is_unrounded_and_terminal_shows_all_rows(out):
+    table = json.loads(render(only_group(out), "json"))
+    assert [r["mean"] for r in table["rows"] if r["choices"] == {"d_k": 128, "score_divisor": "one"}] == [3.0]
+    text = render(only_group(out), "terminal")
+    assert "71.00 ± 2.65" in text and "Britz et al. 2017" in text and "entropy end" in text
+    assert set(FORMATS) == {"terminal", "markdown", "csv", "latex", "json"}
+
+
+def change(out, arm, seed, **more):
+    path = next(p for p in out.rglob("result.json") if read_result(p)["key"] == f"{arm[0]}{arm[1]}{seed}")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    return path
+
+
+def test_a_diverged_seed_is_counted_and_no_mean_difference_is_shown(out):
+    change(out, ("one", 128), 1, status="diverged", metrics={})
+    row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 128, "score_divisor": "one"})
+    assert (row.n, row.mean) == (2, 3.0) and row.difference is None
+    assert "diverged 1 of 3 (seed 1)" in row.note and "Fisher p 1" in row.note
+
+
+def test_what_is_not_comparable_is_said(out):
+    for seed in range(3):
+        change(out, ("one", 16), seed, parameters=1500, tokens=1000)
+    change(out, ("sqrt_d_k", 16), 0, code_fingerprint="x")
+    notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(only_group(out), code="c")}
+    assert notes["one", 16] == "parameters ×1.50; tokens ×2.00" and notes["sqrt_d_k", 16] == "other code"
+
+
+def test_a_missing_seed_is_said(out):
+    next(p for p in out.rglob("result.json") if read_result(p)["key"] == "one162").unlink()
+    row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 16, "score_divisor": "one"})
+    assert row.n == 2 and row.note == "missing seed 2" and row.difference.n == 2
+
+
+def test_other_settings_never_stand_in_the_same_table(out):
+    put(out, **result(("one", 16), 0, variant="v2", key="other", settings={"trainer.max_steps": 99}))
+    groups = {group.variant: group for group in results.groups(question(), out)}
+    assert set(groups) == {"v1", "v2"} and sum(len(s) for s in groups["v2"].results.values()) == 1
+
+
+def test_own_results_come_before_the_committed_of_the_same_settings(out):
+    results.commit(only_group(out))
+    assert len(list(results.COMMITTED.rglob("result.json"))) == 12
+    assert not only_group(out).committed
+    assert only_group(out / "nothing here").committed
+
+
+@pytest.mark.parametrize("text, message", [
+    ("", "is no JSON"), ("{", "is no JSON"), ("[]", "lacks question"), ('{"question": 1}', "lacks recipe"),
+])  # fmt: skip
+def test_a_corrupt_result_is_named_not_passed_over(out, text, message):
+    path = next(out.rglob("result.json"))
+    path.write_text(text)
+    with pytest.raises(CorruptResult, match=rf"{re.escape(str(path))}.*{message}.*move it away"):
+        only_group(out)
+
+
+def test_a_metric_that_is_no_number_is_refused(out):
+    path = change(out, ("one", 16), 0, metrics={"test/bleu": "high"})
+    with pytest.raises(CorruptResult, match="metric test/bleu is 'high', no number"):
+        read_result(path)
+    path = change(out, ("sqrt_d_k", 16), 0, status="good")
+    with pytest.raises(CorruptResult, match="status 'good' is none of finished, diverged, failed"):
+        read_result(path)
+
+
+def test_a_finished_result_is_never_overwritten(out):
+    path = next(out.rglob("result.json"))
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        write_result(path.parent, result(("one", 16), 0))
+    assert path.read_bytes() == before
+
+
+def test_a_failed_result_gives_way_and_is_kept(tmp_path):
+    write_result(tmp_path, result(("one", 16), 0, status="failed"))
+    write_result(tmp_path, result(("one", 16), 0))
+    assert read_result(tmp_path / "result.json")["status"] == "finished"
+    assert len(list(tmp_path.glob("result-failed-*.json"))) == 1
+
+
+def test_infinity_is_left_out_of_the_metrics(tmp_path):
+    path = write_result(tmp_path, result(("one", 16), 0, metrics={"test/bleu": 0.0, "test/perplexity": float("inf")}))
+    assert read_result(path)["metrics"] == {"test/bleu": 0.0}

@@ -1,0 +1,310 @@
+"""The training program: every recipe under smoke, every choice bites, resume, divergence, failure, bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+
+from experiments import train as program
+from experiments.launch.keys import accepts, hint_of
+from experiments.launch.question import ROOT, BadInput
+from experiments.record.identity import flatten, identify, load_recipe, merged
+from experiments.record.metrics_log import MetricsLog, read_metrics
+from experiments.record.result import REQUIRED, read_result
+
+RECIPES = sorted((ROOT / "experiments/recipes").glob("*/*.yaml"))
+TOY, SMOKE = "experiments/recipes/translation/toy.yaml", "experiments/recipes/smoke.yaml"
+TINY = ["--data.train_pairs=400", "--data.eval_pairs=20"]
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+
+
+@pytest.fixture(scope="session")
+def parallel_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel")
+    for split in ("train", "validation", "test"):
+        rows = {"en": ["a man walks", "two dogs run", "a red bird sings"] * 20, "de": ["ein Mann geht", "zwei Hunde laufen", "ein roter Vogel singt"] * 20}
+        Dataset.from_dict(rows).to_parquet(folder / f"{split}.parquet")
+    return folder
+
+
+def toy(*flags):
+    return ["fit", "--config", TOY, "--config", SMOKE, *TINY, *flags]
+
+
+def done(arguments):
+    assert program.train(arguments) == 0
+    return read_result(identify(arguments).folder / "result.json")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_recipe_runs_under_smoke_and_leaves_a_whole_result(recipe, parallel_folder):
+    local = [f"--data.dataset={parallel_folder}"] if "ParallelText" in recipe.read_text() else TINY
+    arguments = ["fit", "--config", str(recipe), "--config", SMOKE, *local]
+    result = done(arguments)
+    assert set(REQUIRED) <= set(result) and result["status"] == "finished" and result["steps"] == 4
+    assert {"test/bleu", "test/nll", "valid/nll", "start/gradient_norm", "end/gradient_norm"} <= set(result["metrics"])
+    assert any(name.startswith("end/decoder.1.cross_attention/") for name in result["metrics"])
+    assert result["tokens"] > 0 and result["flops"] > 0 and result["parameters"] > 0 and 0 <= result["padding"] < 1
+    folder = identify(arguments).folder
+    assert {"result.json", "config.yaml", "metrics.csv", "samples.txt", "checkpoints"} <= {p.name for p in folder.iterdir()}
+    assert result["metrics"]["valid/nll"] == pytest.approx(min(read_metrics(folder / "metrics.csv")["valid/nll"].values())) or "bleu" in result["selection"]["metric"]
+
+
+def test_a_finished_run_is_not_run_again_and_the_saved_config_runs_as_it_is(capsys, tmp_path, monkeypatch):
+    first = done(toy())
+    path = identify(toy()).folder / "result.json"
+    before = path.stat().st_mtime_ns
+    assert program.train(toy()) == 0 and "finished already" in capsys.readouterr().out
+    assert path.stat().st_mtime_ns == before
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "again"))
+    again = done(["fit", "--config", str(path.parent / "config.yaml")])
+    assert again["metrics"] == first["metrics"], "same seed, same machine, same curve"
+
+
+def test_the_logged_config_is_the_resolved_one_under_the_sweeps_keys():
+    result = done(toy("--model.arch.norm=pre"))
+    config = result["config"]
+    assert config["model.arch.norm"] == "pre" and config["model.arch.d_model"] == 16 and config["model.optim.beta2"] == 0.98
+    assert not any("init_args" in key for key in config)
+    arch = {key.removeprefix("model.arch."): value for key, value in config.items() if key.startswith("model.arch.")}
+    from lit_modules.choices import Arch
+
+    assert Arch(**arch).norm == "pre"
+
+
+def test_the_checkpoint_rebuilds_the_model():
+    from lit_modules.choices import Arch
+    from lit_modules.optimization import Optim
+    from lit_modules.translation import Translation
+
+    result = done(toy())
+    checkpoint = torch.load(identify(toy()).folder / "checkpoints/best.ckpt", weights_only=True)
+    kept = checkpoint["hyper_parameters"]
+    model = Translation(**{**kept, "arch": Arch(**kept["arch"]), "optim": Optim(**kept["optim"])})
+    model.load_state_dict(checkpoint["state_dict"])
+    assert checkpoint["global_step"] == result["metrics"]["best_step"]
+
+
+# ---- every choice bites
+
+CHOICES = {
+    "model.arch.d_model": [16, 24], "model.arch.n_heads": [2, 4], "model.arch.d_k": ["split", 5], "model.arch.d_ff": [32, 40],
+    "model.arch.n_layers": [1, 2], "model.arch.norm": None, "model.arch.score_divisor": None, "model.arch.activation": None,
+    "model.arch.dropout": [0.0, 0.5], "model.position": None, "model.look_ahead": None, "model.weight_tying": None,
+    "model.label_smoothing": [0.0, 0.1], "model.optim.schedule": None, "model.optim.lr": [0.001, 0.002],
+    "model.optim.warmup_steps": [1, 2], "model.optim.beta1": [0.9, 0.8], "model.optim.beta2": [0.9, 0.98],
+    "model.optim.eps": [1e-9, 1e-2], "model.optim.weight_decay": [0.0, 0.5], "data.batch_tokens": [200, 400],
+    "data.train_pairs": [300, 400], "data.max_words": [20, 24],
+}  # fmt: skip
+NOT_TRAINING = {"model.max_length", "model.extra_length", "model.samples", "model.vocab_size", "data.eval_pairs", "data.num_workers"}
+
+
+def values_of(key):
+    hint = hint_of(key, merged(toy()))
+    return CHOICES[key] or list(__import__("typing").get_args(hint))
+
+
+def test_every_argument_of_the_model_and_the_data_is_walked():
+    known = {f"model.{name}" for name in parameters("lit_modules.translation", "Translation")} | {f"data.{n}" for n in parameters("datamodules.translation", "ToyTranslation")}
+    known |= {f"model.arch.{n}" for n in parameters("lit_modules.choices", "Arch")} | {f"model.optim.{n}" for n in parameters("lit_modules.optimization", "Optim")}
+    assert known - {"model.arch", "model.optim"} == set(CHOICES) | NOT_TRAINING
+
+
+def parameters(module, name):
+    import importlib
+    import inspect
+
+    return [p for p in inspect.signature(getattr(importlib.import_module(module), name).__init__).parameters if p != "self"]
+
+
+@pytest.mark.parametrize("key", CHOICES)
+def test_every_value_of_every_choice_changes_what_is_trained(key):
+    """Loss after a few steps differs between any two values."""
+    seen = {}
+    for value in values_of(key):
+        cli = program.AblationCLI(None, [*toy("--model.optim.warmup_steps=1", f"--{key}={value}"), "--trainer.limit_val_batches=0"])
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+        model = cli.model.eval()
+        batch = next(iter(cli.datamodule.val_dataloader()))
+        seen[value] = float(model.loss(batch, 0.0).nll)
+    assert len(set(seen.values())) == len(seen), seen
+
+
+# ---- divergence, failure, bad input
+
+
+def test_a_diverged_run_is_a_result_and_ends_with_status_0():
+    result = done(toy("--model.optim.lr=1e30", "--model.optim.warmup_steps=0"))
+    assert result["status"] == "diverged" and "at step" in result["reason"]
+
+
+def test_a_crashed_run_says_why_and_is_tried_again(monkeypatch):
+    def crash(*_):
+        raise RuntimeError("out of paper")
+
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+        broken.setattr("lit_modules.translation.Translation.evaluate", crash)
+        program.train(toy())
+    folder = identify(toy()).folder
+    failed = read_result(folder / "result.json")
+    assert failed["status"] == "failed" and failed["reason"] == "RuntimeError: out of paper" and "crash" in failed["traceback"]
+    assert done(toy())["status"] == "finished" and len(list(folder.glob("result-failed-*.json"))) == 1
+
+
+@pytest.mark.parametrize("flag, message", [
+    ("--model.arch.nrom=pre", r"unknown key model.arch.nrom: did you mean model.arch.norm\? known model.arch.: d_model"),
+    ("--model.arch.norm=past", r"model.arch.norm: 'past' is not known; it takes post \| pre"),
+    ("--model.arch.norm=True", "'True' is not known"),
+    ("--trainer.max_step=3", r"did you mean trainer.max_steps\?"),
+    ("--seed=7", "unknown key seed: known keys: model, data"),
+    ("--ckpt_path=x", "unknown key ckpt_path"),
+    ("--model.vocab_size=7", "it comes from the data"),
+    ("--model.max_length=2.5", "2.5 is not known; it takes int"),
+    ("--trainer.val_check_interval=50", "no validation took place in 4 steps.*lower trainer.val_check_interval"),
+])  # fmt: skip
+def test_bad_input_is_one_message(flag, message):
+    with pytest.raises(BadInput, match=message):
+        program.train(toy(flag))
+
+
+@pytest.mark.parametrize("flag, message", [
+    ("--data.target=fr", "no column 'fr'; it has en, de"),
+    ("--model.position=learned", "only 4 learned positions: raise model.max_length"),
+])  # fmt: skip
+def test_bad_data_is_one_message(flag, message, parallel_folder):
+    recipe = "experiments/recipes/translation/multi30k.yaml"
+    arguments = ["fit", "--config", recipe, "--config", SMOKE, f"--data.dataset={parallel_folder}", "--model.max_length=4", flag]
+    with pytest.raises(BadInput, match=message):
+        program.train(arguments)
+
+
+def test_the_exit_status_of_bad_input_is_2_and_nothing_is_left(tmp_path):
+    command = [sys.executable, "-m", "experiments.train", *toy("--model.arch.nrom=pre")]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "ABLATE_OUT": str(tmp_path / "out")})
+    assert ended.returncode == 2 and ended.stderr.startswith("error: unknown key model.arch.nrom") and not (tmp_path / "out").exists()
+
+
+def test_an_arm_that_is_not_in_use_is_refused(monkeypatch):
+    cli = program.AblationCLI(None, toy())
+    run = identify(toy())
+    object.__setattr__(run, "arm", {"model.arch.norm": "pre"})
+    with pytest.raises(BadInput, match="the arm says 'pre', but 'post' is in use"):
+        program.check_in_use(cli, run)
+
+
+# ---- killed and resumed
+
+
+@pytest.mark.parametrize("workers, validation", [
+    (0, ["--trainer.val_check_interval=5"]),  # the checkpoint lies within an epoch
+    (1, ["--trainer.val_check_interval=5"]),
+    (0, ["--trainer.val_check_interval=1.0", "--trainer.check_val_every_n_epoch=1"]),  # at the end of one
+    (1, ["--trainer.val_check_interval=1.0", "--trainer.check_val_every_n_epoch=1"]),
+])  # fmt: skip
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch, workers, validation):
+    """SIGKILL in the second epoch, dropout on: every logged number of the two runs is the same to the last digit."""
+    flags = ["--model.arch.dropout=0.2", "--data.batch_tokens=1200", "--trainer.max_steps=30", *validation, f"--data.num_workers={workers}"]
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "whole"))
+    done(toy(*flags))
+    whole = read_metrics(identify(toy(*flags)).folder / "metrics.csv")
+
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "killed"))
+    killer = (
+        "import os, sys; from experiments import train; keep = train.Progress.on_train_batch_end\n"
+        "def die(self, trainer, *a, **k):\n    keep(self, trainer, *a, **k)\n    trainer.global_step == 18 and os.kill(os.getpid(), 9)\n"
+        "train.Progress.on_train_batch_end = die; train.train(sys.argv[1:])"
+    )
+    ended = subprocess.run([sys.executable, "-c", killer, *toy(*flags)], cwd=ROOT, capture_output=True)
+    assert ended.returncode == -9
+    folder = identify(toy(*flags)).folder
+    assert (folder / "checkpoints/last.ckpt").exists() and not (folder / "result.json").exists()
+    result = done(toy(*flags))
+    assert result["steps"] == 30
+    resumed = read_metrics(folder / "metrics.csv")
+    assert resumed.keys() == whole.keys()
+    for metric, steps in whole.items():
+        assert resumed[metric] == steps, metric
+
+
+# ---- identity
+
+
+def test_the_key_ignores_the_machine_and_sees_the_rest(parallel_folder, tmp_path):
+    base = identify(toy())
+    for same in ("--trainer.accelerator=gpu", "--trainer.devices=4", "--data.num_workers=7", "--trainer.strategy=ddp"):
+        assert identify(toy(same)).key == base.key, same
+    for other in ("--seed_everything=1", "--model.arch.norm=pre", "--trainer.max_steps=5", "--trainer.precision=bf16-mixed"):
+        assert identify(toy(other)).key != base.key, other
+    assert identify(toy("--model.optim.lr", "1e-3")).key == identify(toy("--model.optim.lr=0.001")).key
+
+
+def test_the_datas_identity_is_its_content_not_its_place(parallel_folder, tmp_path):
+    import shutil
+
+    copy = tmp_path / parallel_folder.name
+    shutil.copytree(parallel_folder, copy)
+    recipe = ["--config", "experiments/recipes/translation/multi30k.yaml"]
+    keys = [identify([*recipe, f"--data.dataset={folder}"]).key for folder in (parallel_folder, copy)]
+    assert keys[0] == keys[1]
+    (copy / "train.parquet").write_bytes(b"other")
+    assert identify([*recipe, f"--data.dataset={copy}"]).key != keys[0]
+
+
+def test_recipes_name_no_logger_checkpoint_or_folder():
+    for path in RECIPES:
+        keys = flatten(load_recipe(str(path)))
+        assert not {"trainer.logger", "trainer.callbacks", "trainer.default_root_dir"} & set(keys), path
+        assert {"model.class_path", "data.class_path", "selection.metric", "selection.mode", "seed_everything"} <= set(keys), path
+        assert path.read_text().startswith("#"), f"{path} needs a header"
+        assert not any(isinstance(v, bool) for k, v in keys.items() if k.startswith(("model.", "data.")))
+
+
+def test_the_log_tolerates_what_a_killed_run_leaves(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.log_metrics({"train/loss": 3.0}, step=1)
+    log.log_metrics({"train/loss": 2.0}, step=2)
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("17.5,3,train/lo")
+    (tmp_path / "metrics.csv").open("a").write("\n")
+    log.log_metrics({"train/loss": 1.5}, step=2)
+    assert read_metrics(tmp_path / "metrics.csv")["train/loss"] == {1: 3.0, 2: 1.5}
+
+
+def test_hints_accept_what_the_parser_accepts():
+    from lit_modules.choices import Arch
+
+    assert accepts(int | str, "x") and not accepts(int, True) and accepts(float, 3) and not accepts(float, "x")
+    assert hint_of("model.arch.norm", {"model.class_path": "lit_modules.translation.Translation"}) == Arch.__init__.__annotations__["norm"]
+
+
+def test_wandb_gets_one_run_with_config_group_and_job_type():
+    """Offline: one folder, and what its file holds, read by wandb's own reader."""
+    question = ROOT / "sweeps/score_divisor.yaml"
+    arguments = toy("--question", str(question), "--model.arch.score_divisor=one", "--model.arch.d_k=4", "--model.arch.n_heads=split")
+    command = [sys.executable, "-m", "experiments.train", *arguments]
+    subprocess.run(command, env={**os.environ, "WANDB_MODE": "offline"}, cwd=ROOT, check=True, capture_output=True)
+    folders = list((identify(arguments).folder / "wandb").glob("offline-run-*"))
+    assert len(folders) == 1
+    wandb = Path(sys.executable).parent / "wandb"
+    said = subprocess.run([wandb, "leet", "inspect", "--json", folders[0]], capture_output=True, text=True, timeout=60).stdout
+    records = [json.loads(line) for line in said.splitlines() if line.strip()]
+    text = json.dumps(records)
+    assert "score_divisor/translation-toy+smoke/" in text and "d_k=4,score_divisor=one seed 0" in text
+    assert "model.arch.score_divisor" in text and "train/loss" in text
+
+
+def test_the_saved_config_holds_no_logger():
+    done(toy())
+    saved = yaml.safe_load((identify(toy()).folder / "config.yaml").read_text())
+    assert not saved["trainer"].get("logger") and not saved["trainer"].get("callbacks")
