@@ -117,7 +117,12 @@ believes believe believed believe glaubt glauben geglaubt glauben -
 """.splitlines()
 ]
 # English, German he, they
-MODALS = [("can", "kann", "können"), ("must", "muss", "müssen"), ("should", "soll", "sollen"), ("may", "darf", "dürfen")]
+MODALS = [
+    ("can", "kann", "können"),
+    ("must", "muss", "müssen"),
+    ("should", "soll", "sollen"),
+    ("may", "darf", "dürfen"),
+]
 
 TIMES = [
     ("today", "heute"), ("now", "jetzt"), ("often", "oft"), ("always", "immer"), ("in the morning", "am Morgen"),

@@ -34,7 +34,13 @@ class TranslationData(L.LightningDataModule):
     """
 
     def __init__(
-        self, *, tokenizer: Literal["bpe", "word"], vocab_size: int, batch_tokens: int, max_length: int, num_workers: int
+        self,
+        *,
+        tokenizer: Literal["bpe", "word"],
+        vocab_size: int,
+        batch_tokens: int,
+        max_length: int,
+        num_workers: int,
     ) -> None:
         super().__init__()
         self.batch_tokens, self.max_length, self.num_workers = batch_tokens, max_length, num_workers
@@ -225,7 +231,9 @@ class ParallelText(TranslationData):
         try:
             loaded = datasets.load_dataset(str(folder or self.dataset), self.config)
         except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
-            raise ValueError(f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}") from error
+            raise ValueError(
+                f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}"
+            ) from error
         return {split: self.columns_of(loaded, name) for split, name in self.splits.items()}
 
     def columns_of(self, loaded, name: str) -> tuple[list[str], list[str]]:

@@ -16,16 +16,27 @@ app = typer.Typer(
     help="A lab bench for questions about the Transformer. A QUESTION is a name in sweeps/ or the path of a W&B sweep "
     "file. Start with `ablate list`, then `ablate run score_divisor --seeds 2`.",
 )
-Questions = Annotated[list[str] | None, typer.Argument(help="names in sweeps/ or paths of sweep files", metavar="QUESTION…")]
+Questions = Annotated[
+    list[str] | None, typer.Argument(help="names in sweeps/ or paths of sweep files", metavar="QUESTION…")
+]
 Recipe = Annotated[str | None, typer.Option(help="another recipe than the sweep file's", metavar="FILE")]
 Seeds = Annotated[int | None, typer.Option(help="seeds 0 … N-1 instead of the file's", min=1, metavar="N")]
-Only = Annotated[list[str] | None, typer.Option(help="fewer values of a varied choice, e.g. model.arch.d_k=16,128", metavar="KEY=VALUE,…")]
-Set = Annotated[list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=100", metavar="KEY=VALUE")]
-Out = Annotated[Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="fewer values of a varied choice, e.g. model.arch.d_k=16,128", metavar="KEY=VALUE,…"),
+]
+Set = Annotated[
+    list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=100", metavar="KEY=VALUE")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")
+]
 Format = Annotated[str, typer.Option(help="terminal, markdown, csv, latex or json")]
 
 
-def asked(name: str, recipe: str | None, seeds: int | None, only: list[str] | None, settings: list[str] | None) -> Question:
+def asked(
+    name: str, recipe: str | None, seeds: int | None, only: list[str] | None, settings: list[str] | None
+) -> Question:
     """The question as the options put it."""
     question = read(name)
     if recipe:
@@ -76,20 +87,22 @@ def check(questions: Questions = None, recipe: Recipe = None, only: Only = None,
 
 @app.command()
 def run(
-    questions: Questions,
+    questions: Annotated[
+        list[str], typer.Argument(help="names in sweeps/ or paths of sweep files", metavar="QUESTION…")
+    ],
     recipe: Recipe = None,
     seeds: Seeds = None,
     only: Only = None,
     set: Set = None,
-    jobs: Annotated[int | None, typer.Option(help="runs at a time [default: one a GPU, else one a core]", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="runs at a time [default: one a GPU, else one a core]", min=1)
+    ] = None,
     out: Out = None,
 ) -> None:
     """Asks: runs what is missing, then prints the table. Ctrl-C, or a crash, and the same command goes on."""
     from experiments.launch.ask import ask
     from experiments.launch.pool import visible_gpus
 
-    if not questions:
-        raise BadInput("which question? `ablate list` shows them")
     failed = 0
     for name in questions:
         question = asked(name, recipe, seeds, only, set)
@@ -158,7 +171,9 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
 @app.command()
 def bench(
     family: Annotated[str, typer.Argument(help="translation")] = "translation",
-    dataset: Annotated[str | None, typer.Option(help="hub name or folder of Multi30k [default: the toy language]")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="hub name or folder of Multi30k [default: the toy language]")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:
     """Our training step beside the peer's of the same size, alternating in one process, fp32 and bf16."""

@@ -10,33 +10,28 @@ goes on from its last checkpoint.
 import contextlib
 import io
 import json
-import netrc
 import os
 import sys
 import time
 import traceback
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlparse
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import WandbLogger
-from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.launch.keys import check_keys
 from experiments.launch.question import BadInput
-from experiments.record import facts
-from experiments.record.callbacks import Progress, RandomState, WholeCheckpoints
-from experiments.record.identity import Run, arm_name, find_file, flatten, identify, merged
+from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
+from experiments.record.identity import Run, find_file, flatten, identify, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
-from experiments.record.result import finished, lock, write_result
-from lit_modules.base import AblationModule, Diverged
-from lit_modules.components.attention import attention_weights
+from experiments.record.outcome import flops_per_token, record
+from experiments.record.result import finished, lock
+from experiments.record.wandb_run import relog, wandb_logger
+from lit_modules.base import Diverged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +92,20 @@ class AblationCLI(LightningCLI):
             return super().instantiate_trainer(logger=False, enable_checkpointing=False, **kwargs)
         config = self.config_init[self.subcommand]
         # after a validation, never at an epoch's end: Lightning resumes from there one epoch too far
-        always = {"dirpath": self.run.folder / "checkpoints", "enable_version_counter": False, "save_on_train_epoch_end": False}
-        self.best = ModelCheckpoint(filename="best", monitor=config.selection.metric, mode=config.selection.mode, **always)
+        always = {
+            "dirpath": self.run.folder / "checkpoints",
+            "enable_version_counter": False,
+            "save_on_train_epoch_end": False,
+        }
+        self.best = ModelCheckpoint(
+            filename="best", monitor=config.selection.metric, mode=config.selection.mode, **always
+        )
         last = ModelCheckpoint(filename="last", **always)
         self.progress = Progress(self.run.folder)
+        ours = [Belonging(self.run.key), RandomState(), self.progress, self.best, last]
         return super().instantiate_trainer(
             logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
-            callbacks=[*(config.trainer.callbacks or []), RandomState(), self.progress, self.best, last],
+            callbacks=[*(config.trainer.callbacks or []), *ours],
             plugins=[*(config.trainer.plugins or []), WholeCheckpoints()],
             default_root_dir=str(self.run.folder),
             enable_progress_bar=sys.stdout.isatty(),
@@ -145,37 +147,6 @@ def found_configs(arguments: list[str]) -> list[str]:
     return found
 
 
-def wandb_logger(run: Run, config: dict[str, Any]) -> WandbLogger:
-    """One W&B run, offline unless logged in; config, arm, group and job type set so that its table groups at once."""
-    os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault("WANDB_MODE", "online" if logged_in() else "offline")
-    arm = arm_name(run.arm)
-    by_agent = "WANDB_RUN_ID" in os.environ  # an agent has named the run already
-    return WandbLogger(
-        save_dir=str(run.folder),
-        project=os.environ.get("WANDB_PROJECT", "transformer-ablations"),
-        name=f"{arm} seed {run.seed}",
-        group=f"{run.question}/{run.recipe}/{run.variant}/{arm}",
-        job_type=run.question,
-        tags=[run.question, run.recipe],
-        id=None if by_agent else f"{run.question}-{run.key}",
-        resume=None if by_agent else "allow",
-        config={**config, "arm": arm, "seed": run.seed, "recipe": run.recipe},
-        offline=os.environ["WANDB_MODE"] == "offline",
-    )
-
-
-def logged_in() -> bool:
-    """Whether W&B would find a key without asking: in the environment or in ~/.netrc, where `wandb login` puts it."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname
-    try:
-        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
 def check_in_use(cli: AblationCLI, run: Run) -> None:
     """The values that the model was built with are the arm's own: else the run would answer another question."""
     built = flatten({"model": dict(cli.model.hparams)})
@@ -204,58 +175,6 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
     return {**metrics, **model.findings, "best_step": best_step}
 
 
-def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float:
-    """Forward and backward on the first training batch, counted by torch in the explicit form, per real token.
-
-    An estimate: the attention's share depends on how long the sentences of that batch are.
-    """
-    batch = next(iter(data.train_dataloader()))
-    model.eval()
-    with FlopCounterMode(display=False) as counter, attention_weights(model):
-        model.training_loss(batch).smoothed.backward()
-    model.zero_grad()
-    model.train()
-    return counter.get_total_flops() / int(model.batch_tokens(batch))
-
-
-def record(run: Run, cli: AblationCLI, status: str, started: float, **more: Any) -> Path:
-    """The result file."""
-    model, data = cli.model, cli.datamodule
-    tokens, seconds = int(model.tokens_seen), cli.progress.seconds
-    return write_result(run.folder, {
-        "question": run.question,
-        "recipe": run.recipe,
-        "arm": run.arm,
-        "seed": run.seed,
-        "key": run.key,
-        "variant": run.variant,
-        "settings": run.settings,
-        "status": status,
-        "metrics": {},
-        **more,
-        "selection": {"metric": cli.best.monitor, "mode": cli.best.mode, "best": float(cli.best.best_model_score or "nan")},
-        "bleu_signature": getattr(model, "bleu_signature", None),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "flops": cli.flops_per_token * tokens,
-        "flops_per_token": cli.flops_per_token,
-        "tokens": tokens,
-        "tokens_per_step": tokens / max(cli.trainer.global_step, 1),
-        "steps": cli.trainer.global_step,
-        "seconds": seconds,
-        "tokens_per_second": tokens / seconds if seconds else 0.0,
-        "peak_memory_bytes": facts.peak_memory_bytes(),
-        "config": cli.flat,
-        "padding": data.batches("train").padding(),
-        "data_fingerprint": data.fingerprint,
-        "code_fingerprint": facts.code_fingerprint(),
-        "commit": facts.commit(),
-        "versions": facts.versions(),
-        "hardware": facts.hardware(),
-        "started": time.strftime("%FT%TZ", time.gmtime(started)),
-        "ended": time.strftime("%FT%TZ", time.gmtime()),
-    })  # fmt: skip
-
-
 def train(arguments: list[str]) -> int:
     """One run. Returns the exit status: 0 also where it diverged, which is an answer."""
     started = time.time()
@@ -282,25 +201,13 @@ def train(arguments: list[str]) -> int:
             path = keep(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
         except Exception as error:
             if hasattr(cli, "flops_per_token"):
-                keep(run, cli, "failed", started, reason=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+                reason = f"{type(error).__name__}: {error}"
+                keep(run, cli, "failed", started, reason=reason, traceback=traceback.format_exc())
             raise
     for logger in cli.trainer.loggers:
         logger.finalize("success")
     print(path)
     return 0
-
-
-def relog(run: Run) -> None:
-    """A sweep's agent that asks for a finished run gets its numbers from disk."""
-    if "WANDB_SWEEP_ID" not in os.environ:
-        return
-    result = json.loads((run.folder / "result.json").read_text())
-    logger = wandb_logger(run, result["config"])
-    for metric, steps in read_metrics(run.folder / "metrics.csv").items():
-        for step, value in steps.items():
-            logger.log_metrics({metric: value}, step=step)
-    logger.experiment.summary.update(result["metrics"])
-    logger.experiment.finish()
 
 
 def main() -> None:

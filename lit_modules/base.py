@@ -57,7 +57,9 @@ class AblationModule(L.LightningModule):
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         loss = self.training_loss(batch)
-        self.step_tokens = self.step_tokens.to(loss.tokens.device) + torch.stack([loss.tokens, self.batch_tokens(batch)])
+        self.step_tokens = self.step_tokens.to(loss.tokens.device) + torch.stack(
+            [loss.tokens, self.batch_tokens(batch)]
+        )
         self.stepped = False
         self.sums = self.sums.to(loss.nll.device) + torch.stack([loss.smoothed.detach(), loss.nll, loss.tokens])
         return loss.smoothed
@@ -144,5 +146,8 @@ class AblationModule(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.tokens_seen:  # a trained model that looks at its best checkpoint keeps its own records
             return
-        self.findings, self.tokens_seen = dict(checkpoint["findings"]), torch.tensor(checkpoint["tokens_seen"], dtype=torch.float64)
+        self.findings, self.tokens_seen = (
+            dict(checkpoint["findings"]),
+            torch.tensor(checkpoint["tokens_seen"], dtype=torch.float64),
+        )
         self.sums = checkpoint["sums"]

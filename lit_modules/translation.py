@@ -66,7 +66,12 @@ class EncoderDecoder(nn.Module):
         return self.encoder(x, mask), mask
 
     def next_token(
-        self, token: Int[Tensor, "batch 1"], position: int, memory: Tensor, memory_mask: masks.Mask, caches: list[KVCache]
+        self,
+        token: Int[Tensor, "batch 1"],
+        position: int,
+        memory: Tensor,
+        memory_mask: masks.Mask,
+        caches: list[KVCache],
     ) -> Float[Tensor, "batch vocabulary"]:
         """One step of decoding: the logits after the newest token, whose past stands in the caches."""
         x = self.dropout(self.target_position(self.target_embedding(token), start=position))

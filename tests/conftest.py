@@ -2,7 +2,9 @@
 
 import os
 
-from jaxtyping import install_import_hook
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # two test processes on two cores must not fight
+
+from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook(["lit_modules", "datamodules"], "beartype.beartype")
 

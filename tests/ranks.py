@@ -36,7 +36,11 @@ class UnequalShares(L.LightningDataModule):
 
     def train_dataloader(self):
         generator = torch.Generator().manual_seed(3)
-        batch = {"source": torch.randint(4, 20, (8, 6), generator=generator), "target": torch.full((8, 9), PAD), "index": torch.arange(8)}
+        batch = {
+            "source": torch.randint(4, 20, (8, 6), generator=generator),
+            "target": torch.full((8, 9), PAD),
+            "index": torch.arange(8),
+        }
         for row, length in zip(batch["target"], (2, 7, 3, 6, 4, 1, 5, 2), strict=True):
             row[: length + 2] = torch.tensor([BOS, *torch.randint(4, 20, (length,), generator=generator).tolist(), EOS])
         shares = [slice(0, 5), slice(5, 8)] if self.trainer.world_size == 2 else [slice(0, 8)]

@@ -36,7 +36,10 @@ def test_metrics_count_each_sentence_once_on_one_two_and_three_ranks(tmp_path):
         found[ranks] = json.loads((tmp_path / f"evaluation-{ranks}.json").read_text())
     for ranks in (2, 3):
         for name, value in found[1].items():
-            assert found[ranks][name] == (value if "bleu" in name else pytest.approx(value, abs=1e-6, rel=1e-6)), (ranks, name)
+            assert found[ranks][name] == (value if "bleu" in name else pytest.approx(value, abs=1e-6, rel=1e-6)), (
+                ranks,
+                name,
+            )
 
 
 def test_a_run_on_two_ranks_leaves_one_result_and_one_wandb_run(tmp_path):

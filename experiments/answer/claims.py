@@ -21,6 +21,8 @@ def claim_lines(question: Question) -> list[str]:
         return []
     lines = [f"Claim ({claim['section']}): {claim['english']}", claim["chinese"]]
     for table in claim["published"]:
-        figures = "; ".join(f"{row['arm']} {row['value']}" + (f" ± {row['sd']}" if "sd" in row else "") for row in table["rows"])
+        figures = "; ".join(
+            f"{row['arm']} {row['value']}" + (f" ± {row['sd']}" if "sd" in row else "") for row in table["rows"]
+        )
         lines.append(f"Published: {table['source']}, {table['where']}, {table['metric']}: {figures}. {table['note']}")
     return lines

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import shutil
 from typing import Any
 
 from .results import Group
@@ -46,20 +47,32 @@ def p_value(p: float) -> str:
     return "<.001" if p < 0.001 else f"{p:.3f}"
 
 
-def header(group: Group) -> str:
-    """Which results these are."""
-    hardware = sorted({f"{r['hardware']['cpu']} ×{r['hardware']['cores']}" if not r["hardware"]["gpus"] else ", ".join(r["hardware"]["gpus"])
-                       for seeds in group.results.values() for r in seeds.values()})  # fmt: skip
-    commits = sorted({r.get("commit", "") for seeds in group.results.values() for r in seeds.values()} - {""})
-    where = "committed results" if group.committed else "results"
-    return f"{group.question.name} · {group.recipe} · {where} of variant {group.variant} · {'; '.join(hardware)} · commit {', '.join(commits) or 'unknown'}"
+def header(group: Group, code: str | None = None) -> str:
+    """Which results these are: question, recipe, variant, where they were run, on which commit."""
+    everything = [result for seeds in group.results.values() for result in seeds.values()]
+    hardware = sorted({machine(result["hardware"]) for result in everything})
+    commits = sorted({result.get("commit", "") for result in everything} - {""})
+    parts = [
+        group.question.name,
+        group.recipe,
+        f"{'committed results' if group.committed else 'results'} of variant {group.variant}",
+        "; ".join(hardware),
+        f"commit {', '.join(commits) or 'unknown'}",
+    ]
+    if code and all(result["code_fingerprint"] != code for result in everything):
+        parts.append("models, data or training program have changed since")
+    return " · ".join(parts)
+
+
+def machine(hardware: dict[str, Any]) -> str:
+    return ", ".join(hardware["gpus"]) or f"{hardware['cpu']}, {hardware['cores']} cores"
 
 
 def render(group: Group, format: str, code: str | None = None) -> str:
     """One table with its heading, its insides, and what the claim and the papers say."""
     from .claims import claim_lines
 
-    rows = rows_of(group, code)
+    rows = rows_of(group)
     heads, body = columns(group, rows)
     if format == "json":
         return as_json(group, rows)
@@ -71,7 +84,7 @@ def render(group: Group, format: str, code: str | None = None) -> str:
     inside_heads = list(inside[0]) if inside else []
     inside_body = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in one.values()] for one in inside]
     layout = as_terminal if format == "terminal" else as_markdown
-    parts = [header(group), layout(heads, body)]
+    parts = [header(group, code), layout(heads, body)]
     if inside:
         parts += ["Inside, mean over attention modules and seeds:", layout(inside_heads, inside_body)]
     return "\n\n".join([*parts, *claim_lines(group.question)])
@@ -106,14 +119,19 @@ def latex_text(text: str) -> str:
 
 def as_json(group: Group, rows: list[Row]) -> str:
     """Unrounded."""
-    about: dict[str, Any] = {"question": group.question.name, "recipe": group.recipe, "variant": group.variant,
-                             "metric": group.question.metric, "committed": group.committed, "settings": group.settings}  # fmt: skip
-    return json.dumps(about | {"rows": [dataclasses.asdict(row) for row in rows], "insides": insides(group)}, indent=1)
+    about = {
+        "question": group.question.name,
+        "recipe": group.recipe,
+        "variant": group.variant,
+        "committed": group.committed,
+        "settings": group.settings,
+        "metric": group.question.metric,
+    }
+    rows = [dataclasses.asdict(row) for row in rows]
+    return json.dumps(about | {"rows": rows, "insides": insides(group)}, indent=1)
 
 
 def as_terminal(heads: list[str], body: list[list[str]]) -> str:
-    import os
-
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -122,6 +140,6 @@ def as_terminal(heads: list[str], body: list[list[str]]) -> str:
     for line in body:
         table.add_row(*line, style="bold" if "baseline" in line else None)
     text = io.StringIO()
-    wide = Console(file=text, width=max(100, int(os.environ.get("COLUMNS", 190))), force_terminal=False)
+    wide = Console(file=text, width=max(100, shutil.get_terminal_size((190, 24)).columns), force_terminal=False)
     wide.print(table)
     return text.getvalue().strip("\n")

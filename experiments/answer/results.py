@@ -59,7 +59,14 @@ def commit(group: Group) -> Path:
     for seeds in group.results.values():
         for result in seeds.values():
             arm = ",".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in sorted(result["arm"].items()))
-            path = COMMITTED / group.question.name / group.recipe / arm / f"seed-{result['seed']}-{result['key']}" / "result.json"
+            path = (
+                COMMITTED
+                / group.question.name
+                / group.recipe
+                / arm
+                / f"seed-{result['seed']}-{result['key']}"
+                / "result.json"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = {key: value for key, value in result.items() if key != "traceback"}
             path.write_text(json.dumps(kept, indent=None, ensure_ascii=False) + "\n")

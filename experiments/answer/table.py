@@ -39,18 +39,14 @@ class Row:
     note: str
 
 
-def rows_of(group: Group, code: str | None = None) -> list[Row]:
-    """A row for every arm of the question, in its order, missing ones too.
-
-    Args:
-        code: the present code's fingerprint; results of another are marked.
-    """
+def rows_of(group: Group) -> list[Row]:
+    """A row for every arm of the question, in its order, missing ones too."""
     question, rows = group.question, []
     contrast, *strata = question.varied
     for arm in sorted(map(lambda a: tuple(a.values()), question.arms()), key=lambda arm: order(question, arm)):
         baseline_arm = (question.varied[contrast][0], *arm[1:])
         choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
-        rows.append(row(group, arm, baseline_arm, choices, code))
+        rows.append(row(group, arm, baseline_arm, choices))
     tested = [r for r in rows if r.difference and r.difference.p is not None]
     for r, p in zip(tested, holm([r.difference.p for r in tested]), strict=True):
         r.p = p
@@ -63,7 +59,7 @@ def order(question, arm: Arm) -> list[int]:
     return places[1:] + places[:1]
 
 
-def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any], code: str | None) -> Row:
+def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> Row:
     metric = group.question.metric
     seeds, base_seeds = group.results.get(arm, {}), group.results.get(baseline_arm, {})
     values, base_values = finished(seeds, metric), finished(base_seeds, metric)
@@ -91,7 +87,7 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any], code
         tokens_per_second=average("tokens_per_second"),
         peak_memory_bytes=average("peak_memory_bytes"),
         seconds=average("seconds"),
-        note="; ".join(notes(group, seeds, base_seeds, is_baseline, failed, base_failed, code)),
+        note="; ".join(notes(group, seeds, base_seeds, is_baseline, failed, base_failed)),
     )
 
 
@@ -99,7 +95,7 @@ def finished(seeds: dict[int, dict[str, Any]], metric: str) -> dict[int, float]:
     return {s: r["metrics"][metric] for s, r in seeds.items() if r["status"] == "finished" and metric in r["metrics"]}
 
 
-def notes(group, seeds, base_seeds, is_baseline, failed, base_failed, code) -> list[str]:
+def notes(group, seeds, base_seeds, is_baseline, failed, base_failed) -> list[str]:
     """Everything that a reader must know before believing the row."""
     said = []
     if not seeds:
@@ -118,12 +114,20 @@ def notes(group, seeds, base_seeds, is_baseline, failed, base_failed, code) -> l
             said.append(f"parameters ×{one['parameters'] / other['parameters']:.2f}")
         if one["data_fingerprint"] != other["data_fingerprint"]:
             said.append("other data than the baseline")
-        tokens = [fmean(r["tokens"] for r in s.values() if r["status"] == "finished") if finished_any(s) else 0 for s in (seeds, base_seeds)]
+        tokens = [
+            fmean(r["tokens"] for r in s.values() if r["status"] == "finished") if finished_any(s) else 0
+            for s in (seeds, base_seeds)
+        ]
         if all(tokens) and abs(tokens[0] / tokens[1] - 1) > 0.01:
             said.append(f"tokens ×{tokens[0] / tokens[1]:.2f}")
-    fingerprints = {r["code_fingerprint"] for r in seeds.values()}
-    if code and fingerprints != {code}:
-        said.append("other code")
+    if (
+        len(
+            codes := {r["code_fingerprint"] for r in seeds.values()}
+            | {r["code_fingerprint"] for r in base_seeds.values()}
+        )
+        > 1
+    ):
+        said.append(f"{len(codes)} versions of the code")
     return said
 
 
@@ -144,5 +148,11 @@ def insides(group: Group) -> list[dict[str, Any]]:
                     values.setdefault(f"{rest.rsplit('/', 1)[-1]} {when}", []).append(value)
         if values:
             choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
-            table.append(choices | {name: fmean(v) for name, v in sorted(values.items(), key=lambda kv: (kv[0].split()[0], kv[0].endswith("end")))})
+            table.append(
+                choices
+                | {
+                    name: fmean(v)
+                    for name, v in sorted(values.items(), key=lambda kv: (kv[0].split()[0], kv[0].endswith("end")))
+                }
+            )
     return table

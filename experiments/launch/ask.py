@@ -1,5 +1,6 @@
 """Asks questions on this machine: what is missing is run, what is finished is not."""
 
+import sys
 from pathlib import Path
 
 from experiments.record.identity import Run
@@ -29,6 +30,7 @@ def ask(question: Question, out: Path, jobs: int) -> list[Job]:
     with lock(out / question.name, "an `ablate run`"):
         from .check import check
 
+        print(f"{question.name}: {len(missing)} of {len(wanted)} runs to do; checking the arms", file=sys.stderr)
         check(question)
         waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in missing]
         pool = Pool(waiting, jobs)

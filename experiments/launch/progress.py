@@ -17,7 +17,8 @@ class Display:
     def __init__(self, total: int, jobs: int) -> None:
         self.total, self.jobs, self.began = total, jobs, time.time()
         self.bars = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.fields[say]}"),
+            TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
+            TextColumn("{task.fields[say]}"),
             console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
         )  # fmt: skip
         self.tasks: dict[str, int] = {}
@@ -56,11 +57,15 @@ class Display:
         reason = f": {job.reason} (log: {job.log})" if job.reason else ""
         if job.outcome != "running" or self.bars.disable:
             word = "started" if job.outcome == "running" else job.outcome
-            self.bars.console.print(f"{time.strftime('%H:%M:%S')}  {title(job)}  {word}{seconds}{reason}", highlight=False, soft_wrap=True)
+            self.bars.console.print(
+                f"{time.strftime('%H:%M:%S')}  {title(job)}  {word}{seconds}{reason}", highlight=False, soft_wrap=True
+            )
 
     def left(self, pool: Pool) -> str:
         """From the share of all steps that is done, as far as it is known."""
-        shares = [min(1.0, said["step"] / said["total"]) for job in pool.running if (said := job.progress()).get("total")]
+        shares = [
+            min(1.0, said["step"] / said["total"]) for job in pool.running if (said := job.progress()).get("total")
+        ]
         done = len(pool.ended) + sum(shares)
         if done < 0.05:
             return "time left: measuring"

@@ -181,7 +181,11 @@ def command_of(command: Any, path: Path, wrong) -> tuple[str, ...]:
     tokens = tuple(str(token) for token in command)
     for token in tokens:
         if "${" in token and token not in MACROS and not re.fullmatch(r"\$\{envvar:\w+\}", token):
-            raise wrong(token, f"W&B expands this to nothing, and every arm would train the baseline; known: {', '.join(sorted(MACROS))}")
+            raise wrong(
+                token,
+                "W&B expands this to nothing, and every arm would train the baseline; "
+                f"known: {', '.join(sorted(MACROS))}",
+            )
     if tokens[-1:] != ("${args}",):
         raise wrong("command", "must end with ${args}: what stands later wins over the arm's values")
     for flag in ("--config", "--question"):

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from experiments.launch.question import BadInput
+
 
 class RandomState(L.Callback):
     """Lightning's checkpoints hold no random-number state: with it, killed and resumed equals uninterrupted."""
@@ -41,6 +43,24 @@ class RandomState(L.Callback):
             np.random.set_state((kind, key.numpy().astype(np.uint32), *rest))
             version, internal, gauss = self.loaded["python"]
             random.setstate((version, tuple(internal), gauss))
+
+
+class Belonging(L.Callback):
+    """A checkpoint says whose it is; that of another run is refused instead of silently training another arm.
+
+    Raises:
+        BadInput: when a checkpoint of another key is loaded.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"key": self.key}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict["key"] != self.key:
+            raise BadInput(f"the checkpoint belongs to run {state_dict['key']}, not to {self.key}: move it away")
 
 
 class Progress(L.Callback):

@@ -18,7 +18,11 @@ PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "da
 def code_fingerprint() -> str:
     """Hash of what decides a number: lit_modules/, datamodules/ and train.py, without comments and docstrings."""
     digest = hashlib.sha256()
-    files = [*(ROOT / "lit_modules").rglob("*.py"), *(ROOT / "datamodules").rglob("*.py"), ROOT / "experiments/train.py"]
+    files = [
+        *(ROOT / "lit_modules").rglob("*.py"),
+        *(ROOT / "datamodules").rglob("*.py"),
+        ROOT / "experiments/train.py",
+    ]
     for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode())
         digest.update(bare(path.read_text()).encode())
@@ -30,7 +34,12 @@ def bare(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
             body[0].value = ast.Constant("")
     return ast.dump(tree)
 

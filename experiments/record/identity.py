@@ -57,7 +57,9 @@ def digest(value: Any) -> str:
 
 def arm_name(arm: dict[str, Value]) -> str:
     """d_k=16,score_divisor=one: the choices' last words, sorted."""
-    return ",".join(f"{short(key)}={value}" for key, value in sorted(arm.items(), key=lambda kv: short(kv[0]))) or "recipe"
+    return (
+        ",".join(f"{short(key)}={value}" for key, value in sorted(arm.items(), key=lambda kv: short(kv[0]))) or "recipe"
+    )
 
 
 def results_folder() -> Path:

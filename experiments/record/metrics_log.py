@@ -47,14 +47,18 @@ class MetricsLog(Logger):
             rows = csv.writer(file, lineterminator="\n")
             if new:
                 rows.writerow(COLUMNS)
-            rows.writerows([f"{time.time():.2f}", step, name, float(value)] for name, value in metrics.items() if name != "epoch")
+            rows.writerows(
+                [f"{time.time():.2f}", step, name, float(value)] for name, value in metrics.items() if name != "epoch"
+            )
 
     @rank_zero_only
     def log_text(self, key: str, columns: list[str], data: list[list[str]], step: int | None = None) -> None:
         with (self.folder / "samples.txt").open("a") as file:
             print(f"--- {key} at step {step}", file=file)
             for row in data:
-                print(*(f"{column:>12}  {text}" for column, text in zip(columns, row, strict=True)), sep="\n", file=file)
+                print(
+                    *(f"{column:>12}  {text}" for column, text in zip(columns, row, strict=True)), sep="\n", file=file
+                )
 
 
 def read_metrics(path: Path) -> dict[str, dict[int, float]]:

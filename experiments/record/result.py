@@ -93,13 +93,17 @@ def lock(folder: Path, what: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+")
     except OSError as error:
-        raise BadInput(f"cannot write to {folder}: {error.strerror}; choose another folder with --out or $ABLATE_OUT") from error
+        raise BadInput(
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --out or $ABLATE_OUT"
+        ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise BadInput(f"{what} is already at work in {folder} ({file.read().strip() or 'starting'}); wait for it or stop it") from None
+            raise BadInput(
+                f"{what} is already at work in {folder} ({file.read().strip() or 'starting'}); wait for it or stop it"
+            ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n")
         file.flush()

@@ -195,9 +195,9 @@ class Attended:
 def attention_weights(model: nn.Module) -> Iterator[dict[str, Attended]]:
     """Within it every attention of `model` runs in the explicit form and leaves its last weights under its name.
 
-        with attention_weights(model) as seen:
-            model(source, target)
-        seen["decoder.layers.0.cross_attention"].weights
+    with attention_weights(model) as seen:
+        model(source, target)
+    seen["decoder.layers.0.cross_attention"].weights
     """
     seen: dict[str, Attended] = {}
     modules = {name: m for name, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
@@ -220,4 +220,3 @@ def attention_weights(model: nn.Module) -> Iterator[dict[str, Attended]]:
     finally:
         for name, module in modules.items():
             module.attend = before[name]
-

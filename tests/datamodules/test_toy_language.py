@@ -46,7 +46,9 @@ def test_known_sentences(pairs):
     german = dict(pairs)
 
     def some(*words, without=()):
-        return next((e, g) for e, g in german.items() if all(w in e for w in words) and not any(w in e for w in without))
+        return next(
+            (e, g) for e, g in german.items() if all(w in e for w in words) and not any(w in e for w in without)
+        )
 
     english, target = some("invites", without=(",", "may", "can"))  # a separable prefix ends the main clause
     assert target.endswith(" ein .") and " lädt " in target
@@ -64,7 +66,12 @@ def test_german_finite_verb_is_second_after_a_fronted_time(pairs):
     fronted = [(e, g) for e, g in pairs if e.split()[0] in times and "," not in e]
     assert len(fronted) > 100
     finite = set()
-    for kind in (toy_language.ACCUSATIVE_VERBS, toy_language.DATIVE_VERBS, toy_language.GIVING_VERBS, toy_language.INTRANSITIVE_VERBS):
+    for kind in (
+        toy_language.ACCUSATIVE_VERBS,
+        toy_language.DATIVE_VERBS,
+        toy_language.GIVING_VERBS,
+        toy_language.INTRANSITIVE_VERBS,
+    ):
         finite |= {form for verb in kind for form in verb[4:6]}
     finite |= {"hat", "haben"} | {form for modal in toy_language.MODALS for form in modal[1:]}
     for english, german in fronted:
@@ -74,7 +81,7 @@ def test_german_finite_verb_is_second_after_a_fronted_time(pairs):
 
 def test_articles_agree_in_case():
     """Subject and object of a masculine noun, by hand."""
-    people = dict(((p.english, p) for p in toy_language.all_noun_phrases(toy_language.NOUNS, toy_language.ADJECTIVES)))
+    people = dict((p.english, p) for p in toy_language.all_noun_phrases(toy_language.NOUNS, toy_language.ADJECTIVES))
     assert people["an old dog"].german == ("ein alter Hund", "einen alten Hund", "einem alten Hund")
     assert people["the old women"].german == ("die alten Frauen", "die alten Frauen", "den alten Frauen")
     assert people["this small child"].german == ("dieses kleine Kind", "dieses kleine Kind", "diesem kleinen Kind")

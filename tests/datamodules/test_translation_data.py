@@ -15,7 +15,12 @@ from datamodules.translation import PREPARED, ParallelText
 
 MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k"
 ENGLISH = ["A man walks.", "Two dogs run on the beach.", "A woman in a red dress sings.", "Children play."] * 5
-GERMAN = ["Ein Mann geht.", "Zwei Hunde laufen am Strand.", "Eine Frau in einem roten Kleid singt.", "Kinder spielen."] * 5
+GERMAN = [
+    "Ein Mann geht.",
+    "Zwei Hunde laufen am Strand.",
+    "Eine Frau in einem roten Kleid singt.",
+    "Kinder spielen.",
+] * 5
 
 
 @pytest.fixture
@@ -89,7 +94,9 @@ def test_an_empty_split_is_named(folder):
 
 def test_a_split_without_rows_is_named(folder, monkeypatch):
     """Where `datasets` opens it all the same."""
-    monkeypatch.setattr(ParallelText, "columns_of", lambda self, loaded, name: ([], []) if name == "test" else (ENGLISH, GERMAN))
+    monkeypatch.setattr(
+        ParallelText, "columns_of", lambda self, loaded, name: ([], []) if name == "test" else (ENGLISH, GERMAN)
+    )
     with pytest.raises(ValueError, match="split 'test' of data set .* is empty"):
         parallel(folder)
 
@@ -115,7 +122,13 @@ def lengths_of(count, seed=0):
 
 
 @settings(max_examples=40, deadline=None)
-@given(count=st.integers(3, 200), budget=st.integers(24, 200), world=st.integers(1, 3), shuffle=st.booleans(), epoch=st.integers(0, 3))
+@given(
+    count=st.integers(3, 200),
+    budget=st.integers(24, 200),
+    world=st.integers(1, 3),
+    shuffle=st.booleans(),
+    epoch=st.integers(0, 3),
+)
 def test_every_sentence_once_within_the_budget(count, budget, world, shuffle, epoch):
     lengths, seen = lengths_of(count), []
     for rank in range(world):
@@ -164,7 +177,9 @@ def test_workers_read_the_same_batches(workers):
 
 
 def test_collate_pads_at_the_end():
-    batch = collate([(4, np.array([5, EOS]), np.array([BOS, 6, 7, EOS])), (2, np.array([8, 9, EOS]), np.array([BOS, EOS]))])
+    batch = collate(
+        [(4, np.array([5, EOS]), np.array([BOS, 6, 7, EOS])), (2, np.array([8, 9, EOS]), np.array([BOS, EOS]))]
+    )
     assert batch["source"].tolist() == [[5, EOS, PAD], [8, 9, EOS]]
     assert batch["target"].tolist() == [[BOS, 6, 7, EOS], [BOS, EOS, PAD, PAD]]
     assert batch["index"].tolist() == [4, 2]

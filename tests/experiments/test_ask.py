@@ -38,7 +38,9 @@ def environment(out):
 
 
 def ablate(*arguments, out, cwd=ROOT, timeout=240):
-    return subprocess.run([*ABLATE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=environment(out), timeout=timeout)
+    return subprocess.run(
+        [*ABLATE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=environment(out), timeout=timeout
+    )
 
 
 def results(out):
@@ -71,7 +73,7 @@ def test_from_sweep_file_to_table_and_nothing_to_do_the_second_time(tiny, tmp_pa
 
 
 def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_path):
-    path = tiny({**NORM, "trainer.max_steps": {"value": 300}, "trainer.val_check_interval": {"value": 50}})
+    path = tiny({**NORM, "trainer.max_steps": {"value": 160}, "trainer.val_check_interval": {"value": 40}})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert ablate("run", path, "--jobs", 2, out=whole).returncode == 0
     deadline = time.monotonic() + 100
@@ -91,7 +93,9 @@ def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_
 
 def test_ctrl_c_stops_everything_and_says_how_to_go_on(tiny, tmp_path):
     path, out = tiny({**NORM, "trainer.max_steps": {"value": 5000}}), tmp_path / "out"
-    launcher = subprocess.Popen([*ABLATE, "run", str(path), "--jobs", "1"], env=environment(out), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    launcher = subprocess.Popen(
+        [*ABLATE, "run", str(path), "--jobs", "1"], env=environment(out), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
     while not list(out.rglob("progress.json")):
         time.sleep(0.2)
     launcher.send_signal(signal.SIGINT)
@@ -102,7 +106,16 @@ def test_ctrl_c_stops_everything_and_says_how_to_go_on(tiny, tmp_path):
 
 def test_a_diverged_arm_is_shown_and_a_crashed_one_names_its_log_and_the_others_go_on(tiny, tmp_path):
     """A rate of 1e30 diverges; where a file stands in the place of a run's checkpoints, that run crashes."""
-    path, out = tiny({"model.optim.lr": {"values": [0.001, 1e30]}, "model.optim.warmup_steps": {"value": 0}, "seed_everything": {"values": [0, 1]}}), tmp_path / "out"
+    path, out = (
+        tiny(
+            {
+                "model.optim.lr": {"values": [0.001, 1e30]},
+                "model.optim.warmup_steps": {"value": 0},
+                "seed_everything": {"values": [0, 1]},
+            }
+        ),
+        tmp_path / "out",
+    )
     from experiments.launch.grid import run_of
     from experiments.launch.question import read
 
@@ -113,7 +126,12 @@ def test_a_diverged_arm_is_shown_and_a_crashed_one_names_its_log_and_the_others_
     assert ended.returncode == 1
     assert "diverged after" in ended.stderr and f"(log: {broken / 'log.txt'})" in ended.stderr
     assert "diverged 2 of 2 (seed 0, 1)" in ended.stdout and "failed 1 of 2 (seed 1)" in ended.stdout
-    assert "Fisher p" in ended.stdout and sorted(r["status"] for r in results(out).values()) == ["diverged", "diverged", "failed", "finished"]
+    assert "Fisher p" in ended.stdout and sorted(r["status"] for r in results(out).values()) == [
+        "diverged",
+        "diverged",
+        "failed",
+        "finished",
+    ]
     (broken / "checkpoints").unlink()
     again = ablate("run", path, "--jobs", 2, out=out)
     assert again.returncode == 0 and again.stderr.count("started") == 1, "only what failed is repeated"
@@ -123,7 +141,11 @@ def test_two_launchers_on_one_folder(tiny, tmp_path):
     path, out = tiny(NORM), tmp_path / "out"
     with lock(out / "tiny", "an `ablate run`"):
         ended = ablate("run", path, out=out)
-    assert ended.returncode == 2 and "an `ablate run` is already at work in" in ended.stderr and f"process {os.getpid()}" in ended.stderr
+    assert (
+        ended.returncode == 2
+        and "an `ablate run` is already at work in" in ended.stderr
+        and f"process {os.getpid()}" in ended.stderr
+    )
 
 
 def test_a_folder_that_cannot_be_written(tiny):
@@ -140,13 +162,16 @@ def test_a_corrupt_result_stops_before_anything_runs(tiny, tmp_path):
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("{")
     ended = ablate("run", path, out=out)
-    assert ended.returncode == 2 and f"{folder / 'result.json'} is no JSON" in ended.stderr and "only this run will be repeated" in ended.stderr
+    assert (
+        ended.returncode == 2
+        and f"{folder / 'result.json'} is no JSON" in ended.stderr
+        and "only this run will be repeated" in ended.stderr
+    )
     assert not list(out.rglob("log.txt")) and (folder / "result.json").read_text() == "{"
 
 
 @pytest.mark.parametrize("arguments, message", [
     (["run", "norn"], "no question 'norn': neither a file nor one of"),
-    (["run"], "which question?"),
     (["run", "score_divisor", "--set", "model.arch.d_k=4"], "the question score_divisor varies it"),
     (["run", "score_divisor", "--set", "model.arch.norm"], "write KEY=VALUE"),
     (["run", "score_divisor", "--set", "model.arch.nrom=pre"], "did you mean model.arch.norm?"),

@@ -126,7 +126,11 @@ def test_check_names_file_line_key_and_known_words(written, key, values, message
 
 
 def test_learned_positions_that_are_too_few_are_found_before_anything_runs(written):
-    parameters = {"model.position": {"values": ["sinusoidal", "learned"]}, "model.max_length": {"value": 8}, SEED: {"value": 0}}
+    parameters = {
+        "model.position": {"values": ["sinusoidal", "learned"]},
+        "model.max_length": {"value": 8},
+        SEED: {"value": 0},
+    }
     with pytest.raises(BadInput, match="longest sequence has .* only 8 learned positions"):
         check(read(str(written(parameters=parameters))))
 

@@ -14,7 +14,12 @@ from experiments.launch.question import read
 from experiments.record.result import REQUIRED, CorruptResult, read_result, write_result
 
 DIVISOR, D_K = "model.arch.score_divisor", "model.arch.d_k"
-BLEU = {("sqrt_d_k", 16): [70, 72, 74], ("one", 16): [69, 70, 74], ("sqrt_d_k", 128): [60, 66, 63], ("one", 128): [5, 3, 1]}
+BLEU = {
+    ("sqrt_d_k", 16): [70, 72, 74],
+    ("one", 16): [69, 70, 74],
+    ("sqrt_d_k", 128): [60, 66, 63],
+    ("one", 128): [5, 3, 1],
+}
 
 
 def result(arm, seed, **more):
@@ -111,8 +116,11 @@ def test_what_is_not_comparable_is_said(out):
     for seed in range(3):
         change(out, ("one", 16), seed, parameters=1500, tokens=1000)
     change(out, ("sqrt_d_k", 16), 0, code_fingerprint="x")
-    notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(only_group(out), code="c")}
-    assert notes["one", 16] == "parameters ×1.50; tokens ×2.00" and notes["sqrt_d_k", 16] == "other code"
+    notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(only_group(out))}
+    assert notes["one", 16] == "parameters ×1.50; tokens ×2.00; 2 versions of the code"
+    assert notes["sqrt_d_k", 16] == "2 versions of the code" and notes["sqrt_d_k", 128] == ""
+    assert "have changed since" in render(only_group(out), "markdown", code="new")
+    assert "have changed since" not in render(only_group(out), "markdown", code="c")
 
 
 def test_a_missing_seed_is_said(out):

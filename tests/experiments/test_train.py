@@ -33,7 +33,10 @@ def quiet(monkeypatch, tmp_path):
 def parallel_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parallel")
     for split in ("train", "validation", "test"):
-        rows = {"en": ["a man walks", "two dogs run", "a red bird sings"] * 20, "de": ["ein Mann geht", "zwei Hunde laufen", "ein roter Vogel singt"] * 20}
+        rows = {
+            "en": ["a man walks", "two dogs run", "a red bird sings"] * 20,
+            "de": ["ein Mann geht", "zwei Hunde laufen", "ein roter Vogel singt"] * 20,
+        }
         Dataset.from_dict(rows).to_parquet(folder / f"{split}.parquet")
     return folder
 
@@ -57,8 +60,13 @@ def test_every_recipe_runs_under_smoke_and_leaves_a_whole_result(recipe, paralle
     assert any(name.startswith("end/decoder.1.cross_attention/") for name in result["metrics"])
     assert result["tokens"] > 0 and result["flops"] > 0 and result["parameters"] > 0 and 0 <= result["padding"] < 1
     folder = identify(arguments).folder
-    assert {"result.json", "config.yaml", "metrics.csv", "samples.txt", "checkpoints"} <= {p.name for p in folder.iterdir()}
-    assert result["metrics"]["valid/nll"] == pytest.approx(min(read_metrics(folder / "metrics.csv")["valid/nll"].values())) or "bleu" in result["selection"]["metric"]
+    assert {"result.json", "config.yaml", "metrics.csv", "samples.txt", "checkpoints"} <= {
+        p.name for p in folder.iterdir()
+    }
+    assert (
+        result["metrics"]["valid/nll"] == pytest.approx(min(read_metrics(folder / "metrics.csv")["valid/nll"].values()))
+        or "bleu" in result["selection"]["metric"]
+    )
 
 
 def test_a_finished_run_is_not_run_again_and_the_saved_config_runs_as_it_is(capsys, tmp_path, monkeypatch):
@@ -75,7 +83,11 @@ def test_a_finished_run_is_not_run_again_and_the_saved_config_runs_as_it_is(caps
 def test_the_logged_config_is_the_resolved_one_under_the_sweeps_keys():
     result = done(toy("--model.arch.norm=pre"))
     config = result["config"]
-    assert config["model.arch.norm"] == "pre" and config["model.arch.d_model"] == 16 and config["model.optim.beta2"] == 0.98
+    assert (
+        config["model.arch.norm"] == "pre"
+        and config["model.arch.d_model"] == 16
+        and config["model.optim.beta2"] == 0.98
+    )
     assert not any("init_args" in key for key in config)
     arch = {key.removeprefix("model.arch."): value for key, value in config.items() if key.startswith("model.arch.")}
     from lit_modules.choices import Arch
@@ -107,7 +119,14 @@ CHOICES = {
     "model.optim.eps": [1e-9, 1e-2], "model.optim.weight_decay": [0.0, 0.5], "data.batch_tokens": [200, 400],
     "data.train_pairs": [300, 400], "data.max_words": [20, 24],
 }  # fmt: skip
-NOT_TRAINING = {"model.max_length", "model.extra_length", "model.samples", "model.vocab_size", "data.eval_pairs", "data.num_workers"}
+NOT_TRAINING = {
+    "model.max_length",
+    "model.extra_length",
+    "model.samples",
+    "model.vocab_size",
+    "data.eval_pairs",
+    "data.num_workers",
+}
 
 
 def values_of(key):
@@ -116,8 +135,12 @@ def values_of(key):
 
 
 def test_every_argument_of_the_model_and_the_data_is_walked():
-    known = {f"model.{name}" for name in parameters("lit_modules.translation", "Translation")} | {f"data.{n}" for n in parameters("datamodules.translation", "ToyTranslation")}
-    known |= {f"model.arch.{n}" for n in parameters("lit_modules.choices", "Arch")} | {f"model.optim.{n}" for n in parameters("lit_modules.optimization", "Optim")}
+    known = {f"model.{name}" for name in parameters("lit_modules.translation", "Translation")} | {
+        f"data.{n}" for n in parameters("datamodules.translation", "ToyTranslation")
+    }
+    known |= {f"model.arch.{n}" for n in parameters("lit_modules.choices", "Arch")} | {
+        f"model.optim.{n}" for n in parameters("lit_modules.optimization", "Optim")
+    }
     assert known - {"model.arch", "model.optim"} == set(CHOICES) | NOT_TRAINING
 
 
@@ -125,7 +148,9 @@ def parameters(module, name):
     import importlib
     import inspect
 
-    return [p for p in inspect.signature(getattr(importlib.import_module(module), name).__init__).parameters if p != "self"]
+    return [
+        p for p in inspect.signature(getattr(importlib.import_module(module), name).__init__).parameters if p != "self"
+    ]
 
 
 @pytest.mark.parametrize("key", CHOICES)
@@ -133,7 +158,9 @@ def test_every_value_of_every_choice_changes_what_is_trained(key):
     """Loss after a few steps differs between any two values."""
     seen = {}
     for value in values_of(key):
-        cli = program.AblationCLI(None, [*toy("--model.optim.warmup_steps=1", f"--{key}={value}"), "--trainer.limit_val_batches=0"])
+        cli = program.AblationCLI(
+            None, [*toy("--model.optim.warmup_steps=1", f"--{key}={value}"), "--trainer.limit_val_batches=0"]
+        )
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         model = cli.model.eval()
         batch = next(iter(cli.datamodule.val_dataloader()))
@@ -158,7 +185,11 @@ def test_a_crashed_run_says_why_and_is_tried_again(monkeypatch):
         program.train(toy())
     folder = identify(toy()).folder
     failed = read_result(folder / "result.json")
-    assert failed["status"] == "failed" and failed["reason"] == "RuntimeError: out of paper" and "crash" in failed["traceback"]
+    assert (
+        failed["status"] == "failed"
+        and failed["reason"] == "RuntimeError: out of paper"
+        and "crash" in failed["traceback"]
+    )
     assert done(toy())["status"] == "finished" and len(list(folder.glob("result-failed-*.json"))) == 1
 
 
@@ -184,15 +215,30 @@ def test_bad_input_is_one_message(flag, message):
 ])  # fmt: skip
 def test_bad_data_is_one_message(flag, message, parallel_folder):
     recipe = "experiments/recipes/translation/multi30k.yaml"
-    arguments = ["fit", "--config", recipe, "--config", SMOKE, f"--data.dataset={parallel_folder}", "--model.max_length=4", flag]
+    arguments = [
+        "fit",
+        "--config",
+        recipe,
+        "--config",
+        SMOKE,
+        f"--data.dataset={parallel_folder}",
+        "--model.max_length=4",
+        flag,
+    ]
     with pytest.raises(BadInput, match=message):
         program.train(arguments)
 
 
 def test_the_exit_status_of_bad_input_is_2_and_nothing_is_left(tmp_path):
     command = [sys.executable, "-m", "experiments.train", *toy("--model.arch.nrom=pre")]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "ABLATE_OUT": str(tmp_path / "out")})
-    assert ended.returncode == 2 and ended.stderr.startswith("error: unknown key model.arch.nrom") and not (tmp_path / "out").exists()
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "ABLATE_OUT": str(tmp_path / "out")}
+    )
+    assert (
+        ended.returncode == 2
+        and ended.stderr.startswith("error: unknown key model.arch.nrom")
+        and not (tmp_path / "out").exists()
+    )
 
 
 def test_an_arm_that_is_not_in_use_is_refused(monkeypatch):
@@ -214,7 +260,13 @@ def test_an_arm_that_is_not_in_use_is_refused(monkeypatch):
 ])  # fmt: skip
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch, workers, validation):
     """SIGKILL in the second epoch, dropout on: every logged number of the two runs is the same to the last digit."""
-    flags = ["--model.arch.dropout=0.2", "--data.batch_tokens=1200", "--trainer.max_steps=30", *validation, f"--data.num_workers={workers}"]
+    flags = [
+        "--model.arch.dropout=0.2",
+        "--data.batch_tokens=1200",
+        "--trainer.max_steps=30",
+        *validation,
+        f"--data.num_workers={workers}",
+    ]
     monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "whole"))
     done(toy(*flags))
     whole = read_metrics(identify(toy(*flags)).folder / "metrics.csv")
@@ -237,6 +289,16 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch, workers,
         assert resumed[metric] == steps, metric
 
 
+def test_a_checkpoint_of_another_run_is_refused():
+    import shutil
+
+    done(toy())
+    other = identify(toy("--model.label_smoothing=0.2")).folder / "checkpoints"
+    shutil.copytree(identify(toy()).folder / "checkpoints", other)
+    with pytest.raises(BadInput, match=f"belongs to run {identify(toy()).key}"):
+        program.train(toy("--model.label_smoothing=0.2"))
+
+
 # ---- identity
 
 
@@ -244,7 +306,12 @@ def test_the_key_ignores_the_machine_and_sees_the_rest(parallel_folder, tmp_path
     base = identify(toy())
     for same in ("--trainer.accelerator=gpu", "--trainer.devices=4", "--data.num_workers=7", "--trainer.strategy=ddp"):
         assert identify(toy(same)).key == base.key, same
-    for other in ("--seed_everything=1", "--model.arch.norm=pre", "--trainer.max_steps=5", "--trainer.precision=bf16-mixed"):
+    for other in (
+        "--seed_everything=1",
+        "--model.arch.norm=pre",
+        "--trainer.max_steps=5",
+        "--trainer.precision=bf16-mixed",
+    ):
         assert identify(toy(other)).key != base.key, other
     assert identify(toy("--model.optim.lr", "1e-3")).key == identify(toy("--model.optim.lr=0.001")).key
 
@@ -265,7 +332,9 @@ def test_recipes_name_no_logger_checkpoint_or_folder():
     for path in RECIPES:
         keys = flatten(load_recipe(str(path)))
         assert not {"trainer.logger", "trainer.callbacks", "trainer.default_root_dir"} & set(keys), path
-        assert {"model.class_path", "data.class_path", "selection.metric", "selection.mode", "seed_everything"} <= set(keys), path
+        assert {"model.class_path", "data.class_path", "selection.metric", "selection.mode", "seed_everything"} <= set(
+            keys
+        ), path
         assert path.read_text().startswith("#"), f"{path} needs a header"
         assert not any(isinstance(v, bool) for k, v in keys.items() if k.startswith(("model.", "data.")))
 
@@ -285,19 +354,30 @@ def test_hints_accept_what_the_parser_accepts():
     from lit_modules.choices import Arch
 
     assert accepts(int | str, "x") and not accepts(int, True) and accepts(float, 3) and not accepts(float, "x")
-    assert hint_of("model.arch.norm", {"model.class_path": "lit_modules.translation.Translation"}) == Arch.__init__.__annotations__["norm"]
+    assert (
+        hint_of("model.arch.norm", {"model.class_path": "lit_modules.translation.Translation"})
+        == Arch.__init__.__annotations__["norm"]
+    )
 
 
 def test_wandb_gets_one_run_with_config_group_and_job_type():
     """Offline: one folder, and what its file holds, read by wandb's own reader."""
     question = ROOT / "sweeps/score_divisor.yaml"
-    arguments = toy("--question", str(question), "--model.arch.score_divisor=one", "--model.arch.d_k=4", "--model.arch.n_heads=split")
+    arguments = toy(
+        "--question",
+        str(question),
+        "--model.arch.score_divisor=one",
+        "--model.arch.d_k=4",
+        "--model.arch.n_heads=split",
+    )
     command = [sys.executable, "-m", "experiments.train", *arguments]
     subprocess.run(command, env={**os.environ, "WANDB_MODE": "offline"}, cwd=ROOT, check=True, capture_output=True)
     folders = list((identify(arguments).folder / "wandb").glob("offline-run-*"))
     assert len(folders) == 1
     wandb = Path(sys.executable).parent / "wandb"
-    said = subprocess.run([wandb, "leet", "inspect", "--json", folders[0]], capture_output=True, text=True, timeout=60).stdout
+    said = subprocess.run(
+        [wandb, "leet", "inspect", "--json", folders[0]], capture_output=True, text=True, timeout=60
+    ).stdout
     records = [json.loads(line) for line in said.splitlines() if line.strip()]
     text = json.dumps(records)
     assert "score_divisor/translation-toy+smoke/" in text and "d_k=4,score_divisor=one seed 0" in text

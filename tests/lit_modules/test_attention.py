@@ -54,7 +54,9 @@ def test_fused_equals_explicit_forward_and_backward(scale, key_length, dtype, to
         for other in results[1:]:
             for expected, got in zip(results[0], other, strict=True):
                 assert torch.isfinite(got).all(), name
-                torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+                torch.testing.assert_close(
+                    got, expected, atol=tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+                )
 
 
 @pytest.mark.parametrize("form", [attend_fused, attend_explicit])

@@ -22,7 +22,9 @@ def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position():
     table = sinusoids(60, d_model).double()
     for i in range(d_model // 2):
         angle = k / 10000 ** (2 * i / d_model)
-        rotation = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+        rotation = torch.tensor(
+            [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=torch.float64
+        )
         pair = table[:, 2 * i : 2 * i + 2]
         torch.testing.assert_close(pair[:-k] @ rotation.T, pair[k:], atol=1e-5, rtol=0)
 

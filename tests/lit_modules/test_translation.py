@@ -22,7 +22,9 @@ ARCH = {"d_model": 12, "n_heads": 3, "d_ff": 20, "n_layers": 2, "dropout": 0.0}
 
 def model(arch=None, **choices) -> Translation:
     torch.manual_seed(0)
-    built = Translation(arch=Arch(**{**ARCH, **(arch or {})}), optim=Optim(lr=1e-2, warmup_steps=2), vocab_size=VOCAB, **choices)
+    built = Translation(
+        arch=Arch(**{**ARCH, **(arch or {})}), optim=Optim(lr=1e-2, warmup_steps=2), vocab_size=VOCAB, **choices
+    )
     return built.eval()
 
 
@@ -86,7 +88,7 @@ def test_greedy_equals_a_search_without_cache():
     source = tokens(4, 5)
     memory = built.translate(source)
     target = torch.full((4, 1), BOS)
-    for t in range(memory.shape[1]):
+    for _ in range(memory.shape[1]):
         target = torch.cat([target, built.network(source, target)[:, -1:].argmax(-1)], dim=1)
     for row, ours in zip(target[:, 1:].tolist(), memory.tolist(), strict=True):
         end = row.index(EOS) + 1 if EOS in row else len(row)
@@ -148,7 +150,9 @@ def test_loss_equals_torchs_on_the_stripped_tokens(smoothing):
     real = target != PAD
     expected = F.cross_entropy(logits[real], target[real], label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(loss.smoothed, expected, atol=1e-4, rtol=1e-6)
-    torch.testing.assert_close(loss.nll, F.cross_entropy(logits[real], target[real], reduction="sum"), atol=1e-4, rtol=1e-6)
+    torch.testing.assert_close(
+        loss.nll, F.cross_entropy(logits[real], target[real], reduction="sum"), atol=1e-4, rtol=1e-6
+    )
     assert loss.tokens == real.sum() == 7
 
 

@@ -1,0 +1,70 @@
+"""Everything that goes into a result, collected at a run's end."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightning as L
+from torch.utils.flop_counter import FlopCounterMode
+
+from lit_modules.base import AblationModule
+from lit_modules.components.attention import attention_weights
+
+from . import facts
+from .identity import Run
+from .result import write_result
+
+if TYPE_CHECKING:
+    from experiments.train import AblationCLI
+
+
+def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float:
+    """Forward and backward on the first training batch, counted by torch in the explicit form, per real token.
+
+    An estimate: the attention's share depends on how long the sentences of that batch are.
+    """
+    batch = next(iter(data.train_dataloader()))
+    model.eval()
+    with FlopCounterMode(display=False) as counter, attention_weights(model):
+        model.training_loss(batch).smoothed.backward()
+    model.zero_grad()
+    model.train()
+    return counter.get_total_flops() / int(model.batch_tokens(batch))
+
+
+def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: Any) -> Path:
+    """The result file."""
+    model, data, best = cli.model, cli.datamodule, cli.best
+    tokens, seconds = int(model.tokens_seen), cli.progress.seconds
+    return write_result(run.folder, {
+        "question": run.question,
+        "recipe": run.recipe,
+        "arm": run.arm,
+        "seed": run.seed,
+        "key": run.key,
+        "variant": run.variant,
+        "settings": run.settings,
+        "status": status,
+        "metrics": {},
+        **more,
+        "selection": {"metric": best.monitor, "mode": best.mode, "best": float(best.best_model_score or "nan")},
+        "bleu_signature": getattr(model, "bleu_signature", None),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "flops": cli.flops_per_token * tokens,
+        "flops_per_token": cli.flops_per_token,
+        "tokens": tokens,
+        "tokens_per_step": tokens / max(cli.trainer.global_step, 1),
+        "steps": cli.trainer.global_step,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds if seconds else 0.0,
+        "peak_memory_bytes": facts.peak_memory_bytes(),
+        "config": cli.flat,
+        "padding": data.batches("train").padding(),
+        "data_fingerprint": data.fingerprint,
+        "code_fingerprint": facts.code_fingerprint(),
+        "commit": facts.commit(),
+        "versions": facts.versions(),
+        "hardware": facts.hardware(),
+        "started": time.strftime("%FT%TZ", time.gmtime(started)),
+        "ended": time.strftime("%FT%TZ", time.gmtime()),
+    })  # fmt: skip
