@@ -28,7 +28,8 @@ class TranslationData(L.LightningDataModule):
     Args:
         tokenizer: bpe (byte-level, shared by both languages) or word.
         vocab_size: the most entries of the shared vocabulary.
-        batch_tokens: slots of a batch, source and target with their padding; of all ranks' batches each.
+        batch_tokens: slots of a training step, source and target with their padding; several ranks share them, so that
+            a step is the same size on one device and on many.
         max_length: tokens of a sequence, BOS and EOS included; longer ones are cut in training and evaluation alike.
         num_workers: loader processes.
     """
@@ -113,14 +114,14 @@ class TranslationData(L.LightningDataModule):
         self.load()
 
     def batches(self, split: str) -> TokenBudget:
-        trainer = self.trainer
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return TokenBudget(
             self.pairs[split].lengths,
-            budget=self.batch_tokens,
+            budget=self.batch_tokens // world if split == "train" else self.batch_tokens,
             shuffle=split == "train",
             seed=torch.initial_seed() % 2**63,
-            rank=trainer.global_rank if trainer else 0,
-            world=trainer.world_size if trainer else 1,
+            rank=rank,
+            world=world,
         )
 
     def train_dataloader(self) -> DataLoader:

@@ -54,7 +54,9 @@ def shipped(recipe):
     return group
 
 
-@pytest.mark.parametrize("recipe, only", [("translation-toy", {}), ("translation-multi30k", {"model.arch.d_k": ["64"]})])
+@pytest.mark.parametrize(
+    "recipe, only", [("translation-toy", {}), ("translation-multi30k", {"model.arch.d_k": ["64"]})]
+)
 def test_the_tables_are_those_of_the_committed_results(recipe, only):
     group = shipped(recipe)
     question = group.question.only(only).with_seeds(5 if recipe.endswith("toy") else 2)

@@ -85,12 +85,12 @@ class Pool:
         self.running.append(job)
 
     def environment(self, job: Job) -> dict[str, str]:
-        """Threads that do not fight, one GPU each where there are some, an allocator that keeps its memory."""
+        """Threads that do not fight, the GPUs shared out, an allocator that keeps its memory."""
         threads = str(self.threads)
         own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
         own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
         if gpus := visible_gpus():
-            own["CUDA_VISIBLE_DEVICES"] = gpus[job.slot % len(gpus)]
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[job.slot :: self.jobs] or [gpus[job.slot % len(gpus)]])
         return {"GLIBC_TUNABLES": ALLOCATOR, **os.environ, **own}
 
     def close(self, job: Job) -> None:

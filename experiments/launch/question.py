@@ -37,6 +37,15 @@ def short(key: str) -> str:
     return key.rsplit(".", 1)[-1]
 
 
+def recipe_name(files: list[str]) -> str:
+    """As folders show it: experiments/recipes/translation/toy.yaml is translation-toy; + joins an overlay's."""
+    names = []
+    for file in files:
+        parts = Path(file).with_suffix("").parts
+        names.append("-".join(parts[parts.index("recipes") + 1 :] if "recipes" in parts else parts[-1:]))
+    return "+".join(names)
+
+
 @dataclass(frozen=True)
 class Question:
     """One sweep file.
@@ -63,10 +72,9 @@ class Question:
 
     @property
     def recipe(self) -> str:
-        """The recipe's name as folders show it: experiments/recipes/translation/toy.yaml → translation-toy."""
-        path = Path(self.command[self.command.index("--config") + 1])
-        parts = path.with_suffix("").parts
-        return "-".join(parts[parts.index("recipes") + 1 :] if "recipes" in parts else parts[-1:])
+        """The recipe's name, see `recipe_name`."""
+        follows = zip(self.command, self.command[1:], strict=False)
+        return recipe_name([value for flag, value in follows if flag == "--config"])
 
     def arms(self) -> list[dict[str, Value]]:
         """Every combination of the varied choices, in the file's order."""

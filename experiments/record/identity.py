@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from experiments.launch.question import ROOT, SEED, BadInput, Value, canonical, read, short
+from experiments.launch.question import ROOT, SEED, BadInput, Value, canonical, read, recipe_name, short
 
 # what may differ between two machines without making another run of it
 ELSEWHERE = (
@@ -142,15 +142,6 @@ def find_file(name: str) -> Path:
         if path.is_file():
             return path
     raise BadInput(f"no recipe {name!r}, neither here nor in {ROOT}")
-
-
-def recipe_name(recipes: list[str]) -> str:
-    """translation-toy, or translation-toy+smoke with an overlay."""
-    names = []
-    for recipe in recipes:
-        parts = Path(recipe).with_suffix("").parts
-        names.append("-".join(parts[parts.index("recipes") + 1 :] if "recipes" in parts else parts[-1:]))
-    return "+".join(names)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -205,7 +205,13 @@ def test_local_workers_see_disjoint_gpus_and_share_the_threads(tmp_path, monkeyp
 
     from experiments.launch.pool import Job, Pool
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    pool = Pool([], jobs=2, threads=4)
-    seen = [pool.environment(Job(SimpleNamespace(out=tmp_path), [], slot=slot)) for slot in (0, 1)]
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in seen] == ["3", "5"] and seen[0]["OMP_NUM_THREADS"] == "4"
+    for visible, jobs, expected in (
+        ("3,5", 2, ["3", "5"]),
+        ("0,1,2,3", 2, ["0,2", "1,3"]),
+        ("4,6", 1, ["4,6"]),
+        ("7", 2, ["7", "7"]),
+    ):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        pool = Pool([], jobs=jobs, threads=4)
+        seen = [pool.environment(Job(SimpleNamespace(out=tmp_path), [], slot=slot)) for slot in range(jobs)]
+        assert [env["CUDA_VISIBLE_DEVICES"] for env in seen] == expected and seen[0]["OMP_NUM_THREADS"] == "4"
