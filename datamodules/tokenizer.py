@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 def train_tokenizer(texts: Iterable[str], *, kind: Literal["bpe", "word"], vocab_size: int) -> Tokenizer:
     """One tokeniser for all of `texts`, in Unicode's NFC; the same texts and arguments are trained once a machine."""
     texts = list(texts)
-    digest = hashlib.sha256(json.dumps([kind, vocab_size, SPECIALS]).encode())
+    digest = hashlib.sha256(json.dumps([kind, vocab_size]).encode() + Path(__file__).read_bytes())
     for text in texts:
         digest.update(text.encode() + b"\n")
     path = cache_folder() / f"tokenizer-{digest.hexdigest()[:24]}.json"

@@ -26,7 +26,7 @@ Only = Annotated[
     typer.Option(help="fewer values of a varied choice, e.g. model.arch.d_k=16,128", metavar="KEY=VALUE,…"),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=100", metavar="KEY=VALUE")
+    list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=1000", metavar="KEY=VALUE")
 ]
 Out = Annotated[
     Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")
@@ -142,6 +142,7 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
     """Prints a table for each group of results: of one exact asking (`of`), or all, narrowed by recipe and settings."""
     from experiments.answer import results
     from experiments.answer.render import FORMATS, render
+    from experiments.record.identity import data_identity
 
     if format not in FORMATS:
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
@@ -155,7 +156,11 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         wanted = question.with_recipe(recipe).recipe
         groups = [g for g in groups if g.recipe == wanted or g.recipe.split("-")[-1] == wanted]
     for key, value in (settings or {}).items():
-        groups = [g for g in groups if g.settings.get(key) == canonical(value)]
+        wanted = data_identity(value) if key == "data.dataset" else canonical(value)
+        groups = [g for g in groups if g.settings.get(key) == wanted]
+    if len(groups) > 1 and format in ("csv", "latex", "json"):
+        known = ", ".join(f"{g.recipe} ({g.variant})" for g in groups)
+        raise BadInput(f"{question.name} has results of several settings; choose with --recipe or --set: {known}")
     if not groups:
         print(f"{question.name}: no results yet; `ablate run {question.name}` makes them")
     from experiments.record.facts import code_fingerprint
@@ -165,7 +170,7 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         if commit and not group.committed:
             print(f"committed to {results.commit(group)}")
     if of is not None and groups:
-        print(f"results: {out / question.name}; again: ablate table {question.path.stem} --format markdown")
+        print(f"results: {out / question.name}")
 
 
 @app.command()

@@ -16,6 +16,7 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -25,6 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from experiments.launch.keys import check_keys
 from experiments.launch.question import BadInput
+from experiments.record import facts
 from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, find_file, flatten, identify, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
@@ -102,7 +104,8 @@ class AblationCLI(LightningCLI):
         )
         last = ModelCheckpoint(filename="last", **always)
         self.progress = Progress(self.run.folder)
-        ours = [Belonging(self.run.key), RandomState(), self.progress, self.best, last]
+        self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
+        ours = [Belonging(self.run.key, self.code["code_fingerprint"]), RandomState(), self.progress, self.best, last]
         return super().instantiate_trainer(
             logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
             callbacks=[*(config.trainer.callbacks or []), *ours],
@@ -129,11 +132,35 @@ def built(run: Run | None, arguments: list[str]) -> AblationCLI:
             cli = AblationCLI(run, arguments)
         cli.datamodule.setup("fit")
         cli.model.check_data(cli.datamodule)
+        check_validation(cli)
     except SystemExit:
         raise BadInput(said.getvalue().strip().splitlines()[-1]) from None
     except (ValueError, FileNotFoundError) as error:
         raise BadInput(str(error)) from error
     return cli
+
+
+def check_validation(cli: AblationCLI) -> None:
+    """There will be a checkpoint to test: a known metric chooses it, and a validation takes place in time.
+
+    Raises:
+        BadInput: naming the metric and the known ones, or the interval and the steps.
+    """
+    config = cli.config[cli.subcommand]
+    known = [name for name in cli.model.metric_names(cli.datamodule) if name.startswith("valid/")]
+    if config.selection.metric not in known:
+        raise BadInput(f"selection.metric: {config.selection.metric!r} is not known; it takes {' | '.join(known)}")
+    interval, steps, micro = (config.trainer[k] for k in ("val_check_interval", "max_steps", "accumulate_grad_batches"))
+    if config.trainer.check_val_every_n_epoch is None and isinstance(interval, int) and 0 < steps * micro < interval:
+        raise BadInput(
+            f"trainer.max_steps {steps}: no validation would take place, and no checkpoint be tested; "
+            f"lower trainer.val_check_interval {interval}"
+        )
+    if isinstance(interval, int) and interval % micro:
+        raise BadInput(
+            f"trainer.val_check_interval {interval} is no multiple of accumulate_grad_batches {micro}: "
+            "a checkpoint would fall into the middle of a step"
+        )
 
 
 def found_configs(arguments: list[str]) -> list[str]:
@@ -160,19 +187,29 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
     """Trains, or goes on training, then tests the checkpoint that is best on validation."""
     trainer, model, data = cli.trainer, cli.model, cli.datamodule
     last = run.folder / "checkpoints" / "last.ckpt"
+    if last.exists() and not fits(last, cli):
+        aside = last.with_name(f"other-code-{int(last.stat().st_mtime)}.ckpt")
+        print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
+        last.rename(aside)
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
     if not cli.best.best_model_path:
         raise BadInput(
             f"no validation took place in {trainer.global_step} steps, so there is no checkpoint to test: "
             f"lower trainer.val_check_interval (now {trainer.val_check_interval}) or train longer"
         )
-    if not trainer.interrupted:
-        trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False)
+    model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
+    trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False)
     logged = read_metrics(run.folder / "metrics.csv")
     best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name != "loss"}
     metrics |= {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
     return {**metrics, **model.findings, "best_step": best_step}
+
+
+def fits(checkpoint: Path, cli: AblationCLI) -> bool:
+    """Whether the checkpoint was written by the code that stands now: half a training each is no result."""
+    callbacks = torch.load(checkpoint, weights_only=True, map_location="cpu")["callbacks"]
+    return callbacks["Belonging"]["code"] == cli.code["code_fingerprint"]
 
 
 def train(arguments: list[str]) -> int:
@@ -189,6 +226,8 @@ def train(arguments: list[str]) -> int:
         return 0
     main_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
     with lock(run.folder, "a run") if main_rank else contextlib.nullcontext():
+        if finished(run.folder):  # by another process, while this one came
+            return 0
         torch.set_flush_denormal(True)
         cli = built(run, arguments)
         keep = record if cli.trainer.is_global_zero else lambda run, *_, **__: run.folder

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
@@ -34,7 +35,7 @@ class AblationModule(L.LightningModule):
         self.optim = optim
         self.findings: dict[str, float] = {}
         self.step_tokens = torch.zeros(2)  # of this rank since the last optimiser step: real targets; all real tokens
-        self.tokens_seen = torch.zeros((), dtype=torch.float64)  # all real tokens of all ranks since the first step
+        self.tokens_seen = torch.zeros((), dtype=torch.long)  # all real tokens of all ranks since the first step
         self.sums = torch.zeros(3)  # of this rank since the last log: smoothed loss, nll, target tokens
         self.gradient_norm: Tensor | None = None
 
@@ -68,21 +69,26 @@ class AblationModule(L.LightningModule):
         """Undoes Lightning's mean over micro-batches and DDP's over ranks; divides by the step's tokens."""
         targets, tokens = self.trainer.strategy.reduce(self.step_tokens, reduce_op="sum")
         self.step_tokens = torch.zeros(2)
-        self.tokens_seen = self.tokens_seen.to(tokens.device) + tokens
+        self.tokens_seen = self.tokens_seen.to(tokens.device) + tokens.long()
         self.stepped = True
         means = self.trainer.accumulate_grad_batches * self.trainer.world_size
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, means / targets.clamp_min(1))
         self.rate = optimizer.param_groups[0]["lr"]
-        if self.trainer.global_step == 0 or (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        step = self.trainer.global_step + 1
+        if step == 1 or self.logs_at(step):
             self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+            self.findings.setdefault("start/gradient_norm", float(self.gradient_norm))
+
+    def logs_at(self, step: int) -> bool:
+        """Every log_every_n_steps optimiser steps, and at the last."""
+        return step % self.trainer.log_every_n_steps == 0 or step == int(self.trainer.estimated_stepping_batches)
 
     # ---- what is logged
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = self.trainer.global_step
-        last = step == self.trainer.max_steps
-        if not self.stepped or not (step % self.trainer.log_every_n_steps == 0 or last):
+        if not self.stepped or not self.logs_at(step):
             return  # in the middle of an accumulated step, or nothing to log
         smoothed, nll, tokens = self.trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
         self.sums = torch.zeros(3)
@@ -93,7 +99,6 @@ class AblationModule(L.LightningModule):
             "train/lr": self.rate,
         }
         self.findings["end/gradient_norm"] = metrics["train/gradient_norm"]
-        self.findings.setdefault("start/gradient_norm", metrics["train/gradient_norm"])
         self.log_now(metrics)
         self.log("loss", metrics["train/loss"], prog_bar=True, logger=False, batch_size=1)
         if not (math.isfinite(smoothed) and math.isfinite(metrics["train/gradient_norm"])):
@@ -119,16 +124,16 @@ class AblationModule(L.LightningModule):
     # ---- why: diagnostics at the start and the end
 
     def on_train_start(self) -> None:
-        self.record("start")
+        self.record("start", self.trainer.val_dataloaders)
 
     def on_train_end(self) -> None:
-        self.record("end")
+        self.record("end", self.trainer.val_dataloaders)
 
-    def record(self, when: str) -> None:
-        """Diagnostics on the first validation batch, in evaluation mode; the start's are not taken again on resume."""
-        if self.trainer.val_dataloaders is None or f"{when}/recorded_at_step" in self.findings:
+    def record(self, when: str, validation: Iterable | None) -> None:
+        """Diagnostics on the first validation batch, in evaluation mode; not taken again on resume."""
+        if validation is None or f"{when}/recorded_at_step" in self.findings:
             return
-        batch = self.transfer_batch_to_device(next(iter(self.trainer.val_dataloaders)), self.device, 0)
+        batch = self.transfer_batch_to_device(next(iter(validation)), self.device, 0)
         training = self.training
         self.eval()
         with torch.no_grad():
@@ -140,7 +145,7 @@ class AblationModule(L.LightningModule):
     # ---- resume
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), float(self.tokens_seen)
+        checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), int(self.tokens_seen)
         checkpoint["sums"] = self.sums.cpu()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -148,6 +153,6 @@ class AblationModule(L.LightningModule):
             return
         self.findings, self.tokens_seen = (
             dict(checkpoint["findings"]),
-            torch.tensor(checkpoint["tokens_seen"], dtype=torch.float64),
+            torch.tensor(checkpoint["tokens_seen"]),
         )
         self.sums = checkpoint["sums"]

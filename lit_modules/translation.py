@@ -86,7 +86,7 @@ class Translation(AblationModule):
         optim: optimiser and schedule.
         vocab_size: from the datamodule.
         label_smoothing: ε of section 5.4, in training only; validation and test report the unsmoothed nll.
-        extra_length: a translation stops at the source's length + this many tokens (section 6.1).
+        extra_length: a translation stops at its source's length + this many tokens (section 6.1).
         samples: translations shown at each validation.
 
     Logged at validation and test, under the split's name: nll (nats per target token, EOS included), perplexity
@@ -135,6 +135,11 @@ class Translation(AblationModule):
                 f"raise model.max_length to {longest} or lower data.max_length"
             )
 
+    @staticmethod
+    def metric_names(data: L.LightningDataModule) -> list[str]:
+        """What validation and test report, for the checkpoint rule and the table."""
+        return [f"{split}/{name}" for split in ("valid", *data.test_splits) for name in ("nll", "perplexity", "bleu")]
+
     # ---- training
 
     def training_loss(self, batch: dict[str, Tensor]) -> TokenLoss:
@@ -168,14 +173,17 @@ class Translation(AblationModule):
         self.evaluations[split].add(loss, batch["index"].tolist(), translations)
 
     def translate(self, source: Int[Tensor, "batch source"]) -> Int[Tensor, "batch length"]:
-        """Greedy translations, without BOS."""
+        """Greedy translations, without BOS; each at most its own source's length + extra_length tokens long."""
         memory, memory_mask = self.network.encode(source)
         caches = self.network.decoder.new_caches()
+        limits = (source != PAD).sum(dim=1) + self.extra_length
         return greedy(
             lambda token, position: self.network.next_token(token, position, memory, memory_mask, caches),
-            batch=len(source), bos_id=BOS, eos_id=EOS, pad_id=PAD, device=source.device,
-            max_length=min(source.shape[1] + self.extra_length, self.network.target_position.longest or 10**9),
-        )  # fmt: skip
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_id=PAD,
+            limits=limits.clamp_max(self.network.target_position.longest or 10**9),
+        )
 
     def on_validation_epoch_end(self) -> None:
         self.report()

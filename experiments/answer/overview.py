@@ -1,5 +1,6 @@
 """What `ablate list` prints."""
 
+from datetime import datetime
 from pathlib import Path
 
 from experiments.launch.ask import runs
@@ -20,7 +21,7 @@ def overview(questions: list[Question], out: Path) -> str:
 def line(question: Question, out: Path) -> list[str]:
     wanted = [run for _, _, run in runs(question, out)]
     done = [run for run in wanted if finished(run.folder)]
-    seconds = [read_result(run.folder / "result.json")["seconds"] for run in done]
+    seconds = [wall_seconds(read_result(run.folder / "result.json")) for run in done]
     left = (len(wanted) - len(done)) * sum(seconds) / len(seconds) if seconds else None
     return [
         question.name,
@@ -31,3 +32,9 @@ def line(question: Question, out: Path) -> list[str]:
         f"{len(done)} of {len(wanted)}",
         "unknown" if left is None else f"{clock(left)} of one process" if left else "nothing to do",
     ]
+
+
+def wall_seconds(result: dict) -> float:
+    """From start to end, imports and tests included."""
+    started, ended = (datetime.fromisoformat(result[key]) for key in ("started", "ended"))
+    return (ended - started).total_seconds()

@@ -19,17 +19,21 @@ def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     choices = list(rows[0].choices)
     heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "parameters", "FLOPs",
              "tokens/s", "memory", "note"]  # fmt: skip
-    return heads, [[*(str(row.choices[c]) for c in choices), *cells(row)] for row in rows]
+    digits = 2 if any(abs(row.mean) >= 10 for row in rows if row.mean is not None) else 4
+    return heads, [[*(str(row.choices[c]) for c in choices), *cells(row, digits)] for row in rows]
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: Row, digits: int) -> list[str]:
+    def number(value: float, sign: str = "") -> str:
+        return f"{value:{sign}.{digits}f}"
+
     difference = row.difference
     interval = difference is not None and difference.low is not None
     return [
         NOTHING if row.mean is None else number(row.mean) + ("" if row.sd is None else f" ± {number(row.sd)}"),
         str(row.n),
-        "baseline" if row.is_baseline else NOTHING if difference is None else f"{difference.mean:+.2f}",
-        f"[{difference.low:+.2f}, {difference.high:+.2f}]" if interval else NOTHING,
+        "baseline" if row.is_baseline else NOTHING if difference is None else number(difference.mean, "+"),
+        f"[{number(difference.low, '+')}, {number(difference.high, '+')}]" if interval else NOTHING,
         NOTHING if row.p is None else p_value(row.p),
         NOTHING if row.parameters is None else f"{row.parameters:,}",
         NOTHING if row.flops is None else f"{row.flops:.2e}",
@@ -37,10 +41,6 @@ def cells(row: Row) -> list[str]:
         NOTHING if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:,.0f} MiB",
         row.note,
     ]
-
-
-def number(value: float) -> str:
-    return f"{value:.2f}"
 
 
 def p_value(p: float) -> str:
@@ -59,8 +59,8 @@ def header(group: Group, code: str | None = None) -> str:
         "; ".join(hardware),
         f"commit {', '.join(commits) or 'unknown'}",
     ]
-    if code and all(result["code_fingerprint"] != code for result in everything):
-        parts.append("models, data or training program have changed since")
+    if code and (old := sum(result["code_fingerprint"] != code for result in everything)):
+        parts.append(f"{old} of {len(everything)} results are of other code than the present")
     return " · ".join(parts)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.launch.question import Question, canonical
+from experiments.record.identity import arm_name
 from experiments.record.result import read_result
 
 COMMITTED = Path(__file__).parent / "committed"
@@ -37,6 +38,7 @@ def groups(question: Question, out: Path) -> list[Group]:
         CorruptResult: at a file that cannot be believed; it is not passed over.
     """
     found: dict[tuple[str, str], Group] = {}
+    wanted = {tuple(arm.values()) for arm in question.arms()}
     for folder, committed in ((COMMITTED, True), (out, False)):
         read = [read_result(path) for path in sorted((folder / question.name).glob("*/*/seed-*/result.json"))]
         read.sort(key=lambda result: result["ended"])
@@ -48,7 +50,10 @@ def groups(question: Question, out: Path) -> list[Group]:
             table: dict[Arm, dict[int, dict[str, Any]]] = defaultdict(dict)
             for result in results:
                 arm = tuple(canonical(result["arm"][key]) for key in question.varied)
-                table[arm][result["seed"]] = result
+                if arm in wanted:
+                    table[arm][result["seed"]] = result
+            if not table:
+                continue
             found.pop((recipe, variant), None)
             found[recipe, variant] = Group(question, recipe, variant, results[0]["settings"], dict(table), committed)
     return list(found.values())
@@ -58,15 +63,8 @@ def commit(group: Group) -> Path:
     """Copies a group's result files into the project, without tracebacks: small JSON that a table can be made of."""
     for seeds in group.results.values():
         for result in seeds.values():
-            arm = ",".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in sorted(result["arm"].items()))
-            path = (
-                COMMITTED
-                / group.question.name
-                / group.recipe
-                / arm
-                / f"seed-{result['seed']}-{result['key']}"
-                / "result.json"
-            )
+            run_folder = f"seed-{result['seed']}-{result['key']}"
+            path = COMMITTED / group.question.name / group.recipe / arm_name(result["arm"]) / run_folder / "result.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = {key: value for key, value in result.items() if key != "traceback"}
             path.write_text(json.dumps(kept, indent=None, ensure_ascii=False) + "\n")

@@ -17,7 +17,7 @@ class Row:
     Attributes:
         choices: the values of its choices, strata first, the contrast last.
         mean, sd, n: of the metric over the finished seeds; None without any.
-        difference: to the baseline of its stratum; None for a baseline, and where a seed of either failed.
+        difference: to the baseline of its stratum; None for a baseline, and where a seed of either diverged.
         p: Holm's correction of the difference's p over all comparisons of the table.
         note: failures, missing seeds, what is not comparable.
     """
@@ -65,9 +65,8 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
     values, base_values = finished(seeds, metric), finished(base_seeds, metric)
     done = [r for r in seeds.values() if r["status"] == "finished"]
     mean, sd = mean_sd(list(values.values())) if values else (None, None)
-    failed, base_failed = len(seeds) - len(values), len(base_seeds) - len(base_values)
     is_baseline = arm == baseline_arm
-    compare = not is_baseline and not failed and not base_failed
+    compare = not is_baseline and not diverged(seeds) and not diverged(base_seeds)
 
     def average(key: str) -> float | None:
         return fmean(r[key] for r in done) if done else None
@@ -87,7 +86,7 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
         tokens_per_second=average("tokens_per_second"),
         peak_memory_bytes=average("peak_memory_bytes"),
         seconds=average("seconds"),
-        note="; ".join(notes(group, seeds, base_seeds, is_baseline, failed, base_failed)),
+        note="; ".join(notes(group, seeds, base_seeds, is_baseline)),
     )
 
 
@@ -95,44 +94,48 @@ def finished(seeds: dict[int, dict[str, Any]], metric: str) -> dict[int, float]:
     return {s: r["metrics"][metric] for s, r in seeds.items() if r["status"] == "finished" and metric in r["metrics"]}
 
 
-def notes(group, seeds, base_seeds, is_baseline, failed, base_failed) -> list[str]:
+def diverged(seeds: dict[int, dict[str, Any]]) -> list[int]:
+    return sorted(s for s, r in seeds.items() if r["status"] == "diverged")
+
+
+def notes(group: Group, seeds, base_seeds, is_baseline: bool) -> list[str]:
     """Everything that a reader must know before believing the row."""
-    said = []
+    said, metric = [], group.question.metric
     if not seeds:
         return ["missing"]
     if missing := [s for s in group.question.seeds if s not in seeds]:
         said.append(f"missing seed {', '.join(map(str, missing))}")
-    for status in ("diverged", "failed"):
-        if hit := [s for s, r in seeds.items() if r["status"] == status]:
-            said.append(f"{status} {len(hit)} of {len(seeds)} (seed {', '.join(map(str, sorted(hit)))})")
-    if not is_baseline and base_seeds and (failed or base_failed):
-        p = fisher(failed, len(seeds), base_failed, len(base_seeds))
-        said.append(f"failures against the baseline's {base_failed} of {len(base_seeds)}: Fisher p {p:.3g}")
+    if crashed := sorted(s for s, r in seeds.items() if r["status"] == "failed"):
+        said.append(f"failed {len(crashed)} of {len(seeds)} (seed {', '.join(map(str, crashed))}), to be run again")
+    if gone := diverged(seeds):
+        said.append(f"diverged {len(gone)} of {len(seeds)} (seed {', '.join(map(str, gone))})")
+    if without := [s for s, r in seeds.items() if r["status"] == "finished" and metric not in r["metrics"]]:
+        said.append(f"no {metric} in seed {', '.join(map(str, sorted(without)))}")
+    if len({r["code_fingerprint"] for s in group.results.values() for r in s.values()}) > 1:
+        said.append(f"code {', '.join(sorted({r['code_fingerprint'] for r in seeds.values()}))}")
+    if len(worlds := {r.get("world_size", 1) for r in (*seeds.values(), *base_seeds.values())}) > 1:
+        said.append(f"{' and '.join(map(str, sorted(worlds)))} devices a run")
     if not is_baseline and base_seeds:
-        one, other = next(iter(seeds.values())), next(iter(base_seeds.values()))
-        if one["parameters"] != other["parameters"]:
-            said.append(f"parameters ×{one['parameters'] / other['parameters']:.2f}")
-        if one["data_fingerprint"] != other["data_fingerprint"]:
-            said.append("other data than the baseline")
-        tokens = [
-            fmean(r["tokens"] for r in s.values() if r["status"] == "finished") if finished_any(s) else 0
-            for s in (seeds, base_seeds)
-        ]
-        if all(tokens) and abs(tokens[0] / tokens[1] - 1) > 0.01:
-            said.append(f"tokens ×{tokens[0] / tokens[1]:.2f}")
-    if (
-        len(
-            codes := {r["code_fingerprint"] for r in seeds.values()}
-            | {r["code_fingerprint"] for r in base_seeds.values()}
-        )
-        > 1
-    ):
-        said.append(f"{len(codes)} versions of the code")
+        said += against_baseline(seeds, base_seeds)
     return said
 
 
-def finished_any(seeds: dict[int, dict[str, Any]]) -> bool:
-    return any(r["status"] == "finished" for r in seeds.values())
+def against_baseline(seeds, base_seeds) -> list[str]:
+    """What sets the arm apart besides the choice; and whether it diverges more often."""
+    said = []
+    if diverged(seeds) or diverged(base_seeds):
+        counts = [(len(diverged(s)), sum(r["status"] != "failed" for r in s.values())) for s in (seeds, base_seeds)]
+        p = fisher(*counts[0], *counts[1])
+        said.append(f"the baseline diverged {counts[1][0]} of {counts[1][1]}: Fisher p {p:.3g}, uncorrected")
+    one, other = next(iter(seeds.values())), next(iter(base_seeds.values()))
+    if one["parameters"] != other["parameters"]:
+        said.append(f"parameters ×{one['parameters'] / other['parameters']:.2f}")
+    if one["data_fingerprint"] != other["data_fingerprint"]:
+        said.append("other data than the baseline")
+    tokens = [[r["tokens"] for r in s.values() if r["status"] == "finished"] for s in (seeds, base_seeds)]
+    if all(tokens) and abs(fmean(tokens[0]) / fmean(tokens[1]) - 1) > 0.01:
+        said.append(f"tokens ×{fmean(tokens[0]) / fmean(tokens[1]):.2f}")
+    return said
 
 
 def insides(group: Group) -> list[dict[str, Any]]:

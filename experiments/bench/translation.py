@@ -128,7 +128,7 @@ def main(dataset: str | None, rounds: int) -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({
         "sizes": SIZES, "data": "Multi30k" if dataset else "toy language", "batch_tokens": 4096, "rounds": rounds,
-        "steps_per_stretch": STEPS, "threads": 1, "measured": measured, "hardware": facts.hardware(),
+        "steps_per_stretch": STEPS, "threads": 1, "measured": measured, "hardware": facts.hardware(on_gpu=False),
         "versions": facts.versions(), "commit": facts.commit(), "date": time.strftime("%F"),
     }, indent=1) + "\n")  # fmt: skip
     print(f"kept in {RESULTS.name}; one thread, both sides in one process with one allocator")

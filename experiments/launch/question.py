@@ -32,6 +32,11 @@ def canonical(value: Any) -> Any:
     return value
 
 
+def without_init_args(key: str) -> str:
+    """The sweep files' spelling of a key, which the parser takes as well as the long one."""
+    return key.replace(".init_args.", ".")
+
+
 def short(key: str) -> str:
     """The last word of a dotted key, as the tables show it."""
     return key.rsplit(".", 1)[-1]
@@ -96,6 +101,7 @@ class Question:
         return replace(self, command=tuple(command))
 
     def with_settings(self, settings: dict[str, str]) -> "Question":
+        settings = {without_init_args(key): value for key, value in settings.items()}
         for key in settings:
             if key in self.varied or key == SEED:
                 raise BadInput(f"--set {key}: the question {self.name} varies it ({self.path})")
@@ -114,6 +120,8 @@ class Question:
             if unknown := [v for v in chosen if v not in known]:
                 raise BadInput(f"--only {key}={unknown[0]}: the values are {', '.join(map(str, known))}")
             varied[key] = tuple(v for v in known if v in chosen)
+            if key == self.contrast and known[0] not in chosen:
+                raise BadInput(f"--only {key}: without {known[0]}, the baseline, there is nothing to compare with")
         return replace(self, varied=varied)
 
 

@@ -52,11 +52,11 @@ class Belonging(L.Callback):
         BadInput: when a checkpoint of another key is loaded.
     """
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    def __init__(self, key: str, code: str) -> None:
+        self.key, self.code = key, code
 
     def state_dict(self) -> dict[str, Any]:
-        return {"key": self.key}
+        return {"key": self.key, "code": self.code}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["key"] != self.key:

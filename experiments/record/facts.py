@@ -60,10 +60,11 @@ def commit() -> str:
         return ""
 
 
-def hardware() -> dict[str, Any]:
+def hardware(on_gpu: bool) -> dict[str, Any]:
+    """Where the run was; `gpus` is empty for a run on the CPU of a machine that has some."""
     import torch
 
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if on_gpu else []
     return {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpus": gpus}
 
 
@@ -76,10 +77,13 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def peak_memory_bytes() -> int:
-    """Of the GPU if there is one, else of this process."""
+def peak_memory_bytes(on_gpu: bool) -> int:
+    """Of the GPU, or of this process (VmHWM: getrusage would start from what the launcher held at the fork)."""
     import torch
 
-    if torch.cuda.is_available():
+    if on_gpu:
         return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)

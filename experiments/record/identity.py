@@ -7,12 +7,23 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from experiments.launch.question import ROOT, SEED, BadInput, Value, canonical, read, recipe_name, short
+from experiments.launch.question import (
+    ROOT,
+    SEED,
+    BadInput,
+    Value,
+    canonical,
+    read,
+    recipe_name,
+    short,
+    without_init_args,
+)
 
 # what may differ between two machines without making another run of it
 ELSEWHERE = (
@@ -100,16 +111,18 @@ def identify(arguments: list[str], out: Path | None = None) -> Run:
 
 
 def merged(arguments: list[str]) -> dict[str, Any]:
-    """The recipes and flags as one flat mapping, later ones winning; --question and --config left out."""
-    flags = pairs_of(arguments)
-    recipes = [value for flag, value in flags if flag == "config"]
+    """The recipes and flags as one flat mapping, later ones winning as in the parser; --question left out."""
+    settings: dict[str, Any] = {}
+    recipes = 0
+    for flag, value in pairs_of(arguments):
+        if flag == "config":
+            settings |= flatten(load_recipe(value))
+            recipes += 1
+        elif flag != "question":
+            settings[without_init_args(flag)] = canonical(value)
     if not recipes:
         raise BadInput("no recipe: give --config experiments/recipes/….yaml")
-    settings: dict[str, Any] = {}
-    for recipe in recipes:
-        settings |= flatten(load_recipe(recipe))
-    own = {without_init_args(flag): canonical(value) for flag, value in flags if flag not in ("question", "config")}
-    return settings | own
+    return settings
 
 
 def pairs_of(arguments: list[str]) -> list[tuple[str, str]]:
@@ -155,18 +168,22 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def without_init_args(key: str) -> str:
-    return key.replace(".init_args.", ".")
-
-
 def data_identity(dataset: str) -> str:
     """A local folder is its content; a hub name is itself."""
     folder = next((p for p in (Path(dataset), ROOT / dataset) if p.is_dir()), None)
     if folder is None:
         return dataset
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    return f"folder {folder.name} {content_hash(folder, states)}"
+
+
+@lru_cache
+def content_hash(folder: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
+    """Of names and bytes; once a process for files of the same size and time."""
     content = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+    for path, _, _ in states:
         content.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:
             content.update(hashlib.file_digest(file, "sha256").digest())
-    return f"folder {folder.name} {content.hexdigest()[:12]}"
+    return content.hexdigest()[:12]

@@ -35,6 +35,8 @@ def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float
 def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: Any) -> Path:
     """The result file."""
     model, data, best = cli.model, cli.datamodule, cli.best
+    score = "nan" if best.best_model_score is None else best.best_model_score
+    on_gpu = cli.trainer.strategy.root_device.type == "cuda"
     tokens, seconds = int(model.tokens_seen), cli.progress.seconds
     return write_result(run.folder, {
         "question": run.question,
@@ -47,7 +49,7 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: An
         "status": status,
         "metrics": {},
         **more,
-        "selection": {"metric": best.monitor, "mode": best.mode, "best": float(best.best_model_score or "nan")},
+        "selection": {"metric": best.monitor, "mode": best.mode, "best": float(score)},
         "bleu_signature": getattr(model, "bleu_signature", None),
         "parameters": sum(p.numel() for p in model.parameters()),
         "flops": cli.flops_per_token * tokens,
@@ -57,14 +59,14 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: An
         "steps": cli.trainer.global_step,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds if seconds else 0.0,
-        "peak_memory_bytes": facts.peak_memory_bytes(),
+        "peak_memory_bytes": facts.peak_memory_bytes(on_gpu),
         "config": cli.flat,
         "padding": data.batches("train").padding(),
         "data_fingerprint": data.fingerprint,
-        "code_fingerprint": facts.code_fingerprint(),
-        "commit": facts.commit(),
+        **cli.code,
+        "world_size": cli.trainer.world_size,
         "versions": facts.versions(),
-        "hardware": facts.hardware(),
+        "hardware": facts.hardware(on_gpu),
         "started": time.strftime("%FT%TZ", time.gmtime(started)),
         "ended": time.strftime("%FT%TZ", time.gmtime()),
     })  # fmt: skip

@@ -136,8 +136,21 @@ def test_learned_positions_that_are_too_few_are_found_before_anything_runs(writt
 
 
 def test_set_refuses_what_the_question_varies():
-    with pytest.raises(BadInput, match="varies it"):
-        read("score_divisor").with_settings({"model.arch.d_k": 3})
+    for key in ("model.arch.d_k", "model.init_args.arch.d_k", SEED):
+        with pytest.raises(BadInput, match="varies it"):
+            read("score_divisor").with_settings({key: 3})
+
+
+def test_only_keeps_the_baseline():
+    with pytest.raises(BadInput, match="without sqrt_d_k, the baseline"):
+        read("score_divisor").only({"model.arch.score_divisor": ["one"]})
+
+
+def test_an_unknown_metric_is_found_before_anything_runs(written):
+    with pytest.raises(
+        BadInput, match=r"mine.yaml:\d+: metric.name 'test/blue' is not known; it takes test/nll \| .*long/bleu"
+    ):
+        check(read(str(written(metric={"name": "test/blue"}))))
 
 
 def test_numbers_are_numbers_however_they_are_written():

@@ -109,18 +109,46 @@ def test_a_diverged_seed_is_counted_and_no_mean_difference_is_shown(out):
     change(out, ("one", 128), 1, status="diverged", metrics={})
     row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 128, "score_divisor": "one"})
     assert (row.n, row.mean) == (2, 3.0) and row.difference is None
-    assert "diverged 1 of 3 (seed 1)" in row.note and "Fisher p 1" in row.note
+    assert row.note == "diverged 1 of 3 (seed 1); the baseline diverged 0 of 3: Fisher p 1, uncorrected"
+
+
+def test_a_crashed_seed_is_missing_not_evidence(out):
+    change(out, ("one", 128), 1, status="failed", metrics={})
+    row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 128, "score_divisor": "one"})
+    assert row.n == 2 and row.difference.n == 2 and row.note == "failed 1 of 3 (seed 1), to be run again"
+
+
+def test_a_result_without_the_metric_is_said(out):
+    change(out, ("one", 128), 1, metrics={"test/nll": 1.0})
+    row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 128, "score_divisor": "one"})
+    assert row.n == 2 and row.note == "no test/bleu in seed 1"
+
+
+def test_fewer_arms_than_there_are_results_of(out):
+    fewer = question().only({D_K: ["16"]})
+    (group,) = results.groups(fewer, out)
+    assert len(rows_of(group)) == 2 and len(group.results) == 2
+    assert "70.00" not in render(group, "csv") and render(group, "markdown")
 
 
 def test_what_is_not_comparable_is_said(out):
     for seed in range(3):
         change(out, ("one", 16), seed, parameters=1500, tokens=1000)
-    change(out, ("sqrt_d_k", 16), 0, code_fingerprint="x")
     notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(only_group(out))}
-    assert notes["one", 16] == "parameters ×1.50; tokens ×2.00; 2 versions of the code"
-    assert notes["sqrt_d_k", 16] == "2 versions of the code" and notes["sqrt_d_k", 128] == ""
-    assert "have changed since" in render(only_group(out), "markdown", code="new")
-    assert "have changed since" not in render(only_group(out), "markdown", code="c")
+    assert notes["one", 16] == "parameters ×1.50; tokens ×2.00" and notes["one", 128] == ""
+
+
+def test_other_code_and_other_numbers_of_devices_are_said(out):
+    assert "other code" not in render(only_group(out), "markdown", code="c")
+    assert "12 of 12 results are of other code" in render(only_group(out), "markdown", code="new")
+    change(out, ("sqrt_d_k", 16), 0, code_fingerprint="x")
+    change(out, ("one", 128), 0, world_size=2)
+    group = only_group(out)
+    notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(group)}
+    assert notes["sqrt_d_k", 16] == "code c, x" and notes["one", 128] == "code c; 1 and 2 devices a run"
+    assert "1 of 12 results are of other code" in render(group, "markdown", code="c") and "code c, x" in render(
+        group, "csv"
+    )
 
 
 def test_a_missing_seed_is_said(out):

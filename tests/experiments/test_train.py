@@ -202,7 +202,9 @@ def test_a_crashed_run_says_why_and_is_tried_again(monkeypatch):
     ("--ckpt_path=x", "unknown key ckpt_path"),
     ("--model.vocab_size=7", "it comes from the data"),
     ("--model.max_length=2.5", "2.5 is not known; it takes int"),
-    ("--trainer.val_check_interval=50", "no validation took place in 4 steps.*lower trainer.val_check_interval"),
+    ("--trainer.val_check_interval=50", "max_steps 4: no validation would take place.*lower trainer.val_check_interval 50"),
+    ("--trainer.accumulate_grad_batches=3", "val_check_interval 2 is no multiple of accumulate_grad_batches 3"),
+    ("--selection.metric=valid/blue", r"'valid/blue' is not known; it takes valid/nll \| valid/perplexity \| valid/bleu"),
 ])  # fmt: skip
 def test_bad_input_is_one_message(flag, message):
     with pytest.raises(BadInput, match=message):
@@ -299,6 +301,30 @@ def test_a_checkpoint_of_another_run_is_refused():
         program.train(toy("--model.label_smoothing=0.2"))
 
 
+def test_a_checkpoint_of_other_code_is_kept_aside_and_training_starts_anew(monkeypatch, tmp_path):
+    first = done(toy())
+    folder = identify(toy()).folder
+    (folder / "result.json").rename(tmp_path / "away.json")
+    monkeypatch.setattr("experiments.record.facts.code_fingerprint", lambda: "other")
+    again = done(toy())
+    assert (
+        again["code_fingerprint"] == "other"
+        and again["tokens"] == first["tokens"]
+        and again["metrics"] == first["metrics"]
+    )
+    assert len(list((folder / "checkpoints").glob("other-code-*.ckpt"))) == 1
+
+
+def test_killed_after_the_last_step_nothing_is_missing(tmp_path):
+    first = done(toy())
+    folder = identify(toy()).folder
+    (folder / "result.json").rename(tmp_path / "away.json")
+    checkpoint = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 4
+    again = done(toy())
+    assert again["metrics"] == first["metrics"] and again["tokens"] == first["tokens"]
+
+
 # ---- identity
 
 
@@ -314,6 +340,9 @@ def test_the_key_ignores_the_machine_and_sees_the_rest(parallel_folder, tmp_path
     ):
         assert identify(toy(other)).key != base.key, other
     assert identify(toy("--model.optim.lr", "1e-3")).key == identify(toy("--model.optim.lr=0.001")).key
+    assert identify(toy("--model.init_args.arch.norm=pre")).key == identify(toy("--model.arch.norm=pre")).key
+    early = ["--trainer.max_steps=7", "--config", TOY, "--config", SMOKE, *TINY]
+    assert identify(early).key == base.key, "a recipe after a flag wins over it, as in the parser"
 
 
 def test_the_datas_identity_is_its_content_not_its_place(parallel_folder, tmp_path):
