@@ -12,6 +12,7 @@ from .table import Row, insides, rows_of
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"
+PROSE = ("note", "claim", "choices")  # the columns that may run over several lines
 
 
 def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
@@ -134,12 +135,18 @@ def as_json(group: Group, rows: list[Row]) -> str:
 def as_terminal(heads: list[str], body: list[list[str]]) -> str:
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, head in enumerate(heads):
+        widest = max(len(line[i]) for line in (heads, *body))
+        table.add_column(head, min_width=min(widest, 30) if head in PROSE else widest)
     for line in body:
         table.add_row(*line, style="bold" if "baseline" in line else None)
     text = io.StringIO()
-    wide = Console(file=text, width=max(100, shutil.get_terminal_size((190, 24)).columns), force_terminal=False)
-    wide.print(table)
+    console = Console(file=text, width=1000, force_terminal=False)
+    least = Measurement.get(console, console.options, table).minimum  # a figure is never cut in two
+    console.width = max(least, shutil.get_terminal_size((190, 24)).columns)
+    console.print(table)
     return text.getvalue().strip("\n")

@@ -34,7 +34,7 @@ def tiny(tmp_path):
 
 
 def environment(out):
-    return {**os.environ, "ABLATE_OUT": str(out), "WANDB_MODE": "offline"}
+    return {**os.environ, "ABLATE_OUT": str(out), "WANDB_MODE": "offline", "COLUMNS": "300"}
 
 
 def ablate(*arguments, out, cwd=ROOT, timeout=240):

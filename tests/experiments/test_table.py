@@ -91,6 +91,13 @@ def test_markdown_csv_and_latex_hold_the_same_figures(out):
     assert line[2:6] == ["71.00 ± 2.65", "3", "-1.00", "[-3.48, +1.48]"]
 
 
+@pytest.mark.parametrize("columns", [40, 80, 300])
+def test_a_figure_is_never_cut_in_two(out, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = render(only_group(out), "terminal")
+    assert all(figure in text for figure in ("71.00 ± 2.65", "[-3.48, +1.48]", "95 % interval", "sqrt_d_k", "baseline"))
+
+
 def test_json_is_unrounded_and_terminal_shows_all_rows(out):
     table = json.loads(render(only_group(out), "json"))
     assert [r["mean"] for r in table["rows"] if r["choices"] == {"d_k": 128, "score_divisor": "one"}] == [3.0]
