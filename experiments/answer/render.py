@@ -44,6 +44,13 @@ def cells(row: Row, digits: int) -> list[str]:
     ]
 
 
+def figure(value: Any) -> str:
+    """Three digits of a number; an arm that diverged has no end."""
+    if value is None:
+        return NOTHING
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
 def p_value(p: float) -> str:
     return "<.001" if p < 0.001 else f"{p:.3f}"
 
@@ -82,8 +89,8 @@ def render(group: Group, format: str, code: str | None = None) -> str:
     if format == "latex":
         return as_latex(heads, body)
     inside = insides(group)
-    inside_heads = list(inside[0]) if inside else []
-    inside_body = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in one.values()] for one in inside]
+    inside_heads = list(dict.fromkeys(name for one in inside for name in one))
+    inside_body = [[figure(one.get(name)) for name in inside_heads] for one in inside]
     layout = as_terminal if format == "terminal" else as_markdown
     parts = [header(group, code), layout(heads, body)]
     if inside:

@@ -119,6 +119,15 @@ def test_a_diverged_seed_is_counted_and_no_mean_difference_is_shown(out):
     assert row.note == "diverged 1 of 3 (seed 1); the baseline diverged 0 of 3: Fisher p 1, uncorrected"
 
 
+def test_an_arm_without_an_end_leaves_its_cells_empty(out):
+    for seed in range(3):
+        change(out, ("one", 16), seed, status="diverged", metrics={"start/encoder.0/entropy": 7.0})
+    lines = [
+        line for line in render(only_group(out), "markdown").split("Inside")[1].splitlines() if line.startswith("| 16")
+    ]
+    assert lines == ["| 16 | sqrt_d_k | 1 | 0.5 |", "| 16 | one | 7 | – |"]
+
+
 def test_a_crashed_seed_is_missing_not_evidence(out):
     change(out, ("one", 128), 1, status="failed", metrics={})
     row = next(r for r in rows_of(only_group(out)) if r.choices == {"d_k": 128, "score_divisor": "one"})
