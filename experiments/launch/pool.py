@@ -15,8 +15,6 @@ from typing import Any
 from experiments.record.identity import Run
 from experiments.record.result import finished, read_result
 
-# glibc gives freed memory back and faults it in again at every training step; kept, a step is up to a half faster
-ALLOCATOR = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=68719476736:glibc.malloc.hugetlb=1"
 PATIENCE = 10  # seconds between asking a run to stop and killing it
 
 
@@ -85,13 +83,13 @@ class Pool:
         self.running.append(job)
 
     def environment(self, job: Job) -> dict[str, str]:
-        """Threads that do not fight, the GPUs shared out, an allocator that keeps its memory."""
+        """Threads that do not fight, the GPUs shared out."""
         threads = str(self.threads)
         own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
         own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
         if gpus := visible_gpus():
             own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[job.slot :: self.jobs] or [gpus[job.slot % len(gpus)]])
-        return {"GLIBC_TUNABLES": ALLOCATOR, **os.environ, **own}
+        return {**os.environ, **own}
 
     def close(self, job: Job) -> None:
         """Reads how the run ended: from its result if it left one, else from its exit status and log."""
