@@ -91,10 +91,20 @@ def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_
     assert figures(killed) == figures(whole)
 
 
+def heed_ctrl_c():
+    """A shell starts its background jobs deaf to SIGINT; on a terminal they are not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_stops_everything_and_says_how_to_go_on(tiny, tmp_path):
     path, out = tiny({**NORM, "trainer.max_steps": {"value": 5000}}), tmp_path / "out"
     launcher = subprocess.Popen(
-        [*ABLATE, "run", str(path), "--jobs", "1"], env=environment(out), cwd=ROOT, stderr=subprocess.PIPE, text=True
+        [*ABLATE, "run", str(path), "--jobs", "1"],
+        env=environment(out),
+        cwd=ROOT,
+        preexec_fn=heed_ctrl_c,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while not list(out.rglob("progress.json")):
         time.sleep(0.2)
