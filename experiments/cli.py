@@ -148,9 +148,9 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
     groups = results.groups(question, out)
     if of is not None:
-        from experiments.launch.ask import runs
+        from experiments.launch.grid import run_of
 
-        variant = runs(of, out)[0][2].variant
+        variant = run_of(of, *of.runs()[0], out).variant  # the same for all its runs
         groups = [g for g in groups if g.variant == variant and not g.committed]
     if recipe:
         wanted = question.with_recipe(recipe).recipe
@@ -165,8 +165,9 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         print(f"{question.name}: no results yet; `ablate run {question.name}` makes them")
     from experiments.record.facts import code_fingerprint
 
+    code = code_fingerprint()
     for group in groups:
-        print(render(group, format, code_fingerprint()), end="\n\n")
+        print(render(group, format, code), end="\n\n")
         if commit and not group.committed:
             print(f"committed to {results.commit(group)}")
     if of is not None and groups:

@@ -117,7 +117,7 @@ class AblationCLI(LightningCLI):
         )
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Nothing yet: `run` trains when the arm has been compared with what the model holds."""
+        """Nothing yet: `train` goes on when the arm has been compared with what the model holds."""
 
 
 def built(run: Run | None, arguments: list[str]) -> AblationCLI:

@@ -26,8 +26,8 @@ class AblationModule(L.LightningModule):
     A subclass defines `training_loss(batch)`, `batch_tokens(batch)` and, if it wants them recorded, `diagnose(batch)`.
 
     Attributes:
-        findings: numbers about this run that are no test metric: diagnostics at the start and the end, tokens seen,
-            FLOPs. They travel with the checkpoint and into the result.
+        findings: numbers about this run that are no test metric: diagnostics and gradient norms at the start and the
+            end. They travel with the checkpoint and into the result.
     """
 
     def __init__(self, optim: Optim) -> None:

@@ -1,10 +1,11 @@
 """From a group of results to the rows of a table: numbers only, no layout."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from experiments.launch.question import short
+from experiments.launch.question import Question, short
 
 from .results import Arm, Group
 from .statistics import Difference, fisher, holm, mean_sd, paired
@@ -42,21 +43,29 @@ class Row:
 def rows_of(group: Group) -> list[Row]:
     """A row for every arm of the question, in its order, missing ones too."""
     question, rows = group.question, []
-    contrast, *strata = question.varied
-    for arm in sorted(map(lambda a: tuple(a.values()), question.arms()), key=lambda arm: order(question, arm)):
-        baseline_arm = (question.varied[contrast][0], *arm[1:])
-        choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
-        rows.append(row(group, arm, baseline_arm, choices))
+    for arm in in_order(question, [tuple(arm.values()) for arm in question.arms()]):
+        baseline_arm = (question.varied[question.contrast][0], *arm[1:])
+        rows.append(row(group, arm, baseline_arm, choices_of(question, arm)))
     tested = [r for r in rows if r.difference and r.difference.p is not None]
     for r, p in zip(tested, holm([r.difference.p for r in tested]), strict=True):
         r.p = p
     return rows
 
 
-def order(question, arm: Arm) -> list[int]:
+def in_order(question: Question, arms: Iterable[Arm]) -> list[Arm]:
     """Stratum by stratum, the baseline first in each."""
-    places = [values.index(value) for values, value in zip(question.varied.values(), arm, strict=True)]
-    return places[1:] + places[:1]
+
+    def place(arm: Arm) -> list[int]:
+        places = [values.index(value) for values, value in zip(question.varied.values(), arm, strict=True)]
+        return places[1:] + places[:1]
+
+    return sorted(arms, key=place)
+
+
+def choices_of(question: Question, arm: Arm) -> dict[str, Any]:
+    """The arm under its choices' last words: strata first, the contrast last."""
+    contrast, *strata = zip(question.varied, arm, strict=True)
+    return {short(key): value for key, value in (*strata, contrast)}
 
 
 def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> Row:
@@ -140,9 +149,8 @@ def against_baseline(seeds, base_seeds) -> list[str]:
 
 def insides(group: Group) -> list[dict[str, Any]]:
     """Why: each diagnostic at the start and the end, mean over attention modules and seeds, an arm a row."""
-    contrast, *strata = group.question.varied
     table = []
-    for arm in sorted(group.results, key=lambda arm: order(group.question, arm)):
+    for arm in in_order(group.question, group.results):
         values: dict[str, list[float]] = {}
         for result in group.results[arm].values():
             for name, value in result["metrics"].items():
@@ -150,12 +158,6 @@ def insides(group: Group) -> list[dict[str, Any]]:
                 if when in ("start", "end") and rest != "recorded_at_step":
                     values.setdefault(f"{rest.rsplit('/', 1)[-1]} {when}", []).append(value)
         if values:
-            choices = {short(key): arm[1 + i] for i, key in enumerate(strata)} | {short(contrast): arm[0]}
-            table.append(
-                choices
-                | {
-                    name: fmean(v)
-                    for name, v in sorted(values.items(), key=lambda kv: (kv[0].split()[0], kv[0].endswith("end")))
-                }
-            )
+            names = sorted(values, key=lambda name: (name.split()[0], name.endswith("end")))
+            table.append(choices_of(group.question, arm) | {name: fmean(values[name]) for name in names})
     return table

@@ -34,7 +34,7 @@ def ask(question: Question, out: Path, jobs: int) -> list[Job]:
         check(question)
         waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in missing]
         pool = Pool(waiting, jobs)
-        with Display(len(waiting), jobs) as display:
+        with Display(len(waiting)) as display:
             for state in pool.states():
                 display.show(state)
             display.show(pool)

@@ -50,6 +50,7 @@ class Pool:
     waiting: list[Job]
     jobs: int
     threads: int = 0
+    gpus: list[str] = field(default_factory=lambda: visible_gpus())
     running: list[Job] = field(default_factory=list)
     ended: list[Job] = field(default_factory=list)
 
@@ -87,8 +88,9 @@ class Pool:
         threads = str(self.threads)
         own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
         own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
-        if gpus := visible_gpus():
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[job.slot :: self.jobs] or [gpus[job.slot % len(gpus)]])
+        if self.gpus:
+            share = self.gpus[job.slot :: self.jobs] or [self.gpus[job.slot % len(self.gpus)]]
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
         return {**os.environ, **own}
 
     def close(self, job: Job) -> None:

@@ -14,8 +14,8 @@ from .pool import Job, Pool
 class Display:
     """Bars on a terminal, a line at each start and end elsewhere."""
 
-    def __init__(self, total: int, jobs: int) -> None:
-        self.total, self.jobs, self.began = total, jobs, time.time()
+    def __init__(self, total: int) -> None:
+        self.total, self.began = total, time.time()
         self.bars = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
             TextColumn("{task.fields[say]}"),
