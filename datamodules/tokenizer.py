@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 PAD, BOS, EOS, UNK = range(4)
@@ -72,3 +73,9 @@ def encode(tokenizer: Tokenizer, texts: list[str], *, max_length: int, bos: bool
         np.array(start + encoding.ids[:room] + [EOS], dtype=np.int32)
         for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)
     ]
+
+
+def decode(tokenizer: Tokenizer, ids: torch.Tensor) -> list[str]:
+    """Detokenised lines, cut at the first EOS."""
+    rows = [row[: row.index(EOS)] if EOS in row else row for row in ids.tolist()]
+    return tokenizer.decode_batch([[i for i in row if i != PAD] for row in rows], skip_special_tokens=True)

@@ -1,8 +1,8 @@
 """Sentence pairs for translation: the embedded toy language, and any parallel data set that `datasets` opens."""
 
 import hashlib
+import random
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader
 
 from . import toy_language
 from .batching import Pairs, TokenBudget, loader
-from .tokenizer import EOS, PAD, encode, train_tokenizer
+from .local import local_folder
+from .tokenizer import decode, encode, train_tokenizer
 
-ROOT = Path(__file__).resolve().parent.parent
 Texts = dict[str, tuple[list[str], list[str]]]  # split → (sources, targets)
 PREPARED: dict[str, tuple] = {}
 
@@ -138,12 +138,15 @@ class TranslationData(L.LightningDataModule):
     def test_dataloader(self) -> list[DataLoader]:
         return [loader(self.pairs[s], self.batches(s), workers=self.num_workers) for s in self.test_splits]
 
+    def state_dict(self) -> dict[str, str]:
+        """Travels in every checkpoint, so that `ablate try` needs no data."""
+        return {"tokenizer": self.tokenizer.to_str()}
+
     # ---- back to text
 
     def texts(self, ids: torch.Tensor) -> list[str]:
         """Detokenised lines, cut at the first EOS."""
-        rows = [row[: row.index(EOS)] if EOS in row else row for row in ids.tolist()]
-        return self.tokenizer.decode_batch([[i for i in row if i != PAD] for row in rows], skip_special_tokens=True)
+        return decode(self.tokenizer, ids)
 
     def sources(self, split: str) -> list[str]:
         return self.text[split][0]
@@ -181,6 +184,52 @@ class ToyTranslation(TranslationData):
 
     def read(self) -> Texts:
         return toy_language.splits(**self.sizes)
+
+
+class RandomTargets(TranslationData):
+    """Random words with random translations: there is nothing to learn, so whoever predicts has seen the answer.
+
+    Every target token is drawn anew from `words` words, each as likely as the other, and no sentence has an end: an
+    honest model's nll on sentences that it has not trained on is at least ln(words), and a lower one is a leak.
+
+    Args:
+        words: of the vocabulary.
+        length: words of a sentence, source and target.
+        train_pairs, eval_pairs: sentences of the training split (enough for no second epoch), of valid and of test.
+        batch_tokens, num_workers: see `TranslationData`.
+    """
+
+    def __init__(
+        self,
+        words: int = 64,
+        length: int = 16,
+        train_pairs: int = 20_000,
+        eval_pairs: int = 300,
+        batch_tokens: int = 1000,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__(
+            tokenizer="word", vocab_size=words + 4, batch_tokens=batch_tokens, max_length=128, num_workers=num_workers
+        )
+        self.sizes = {"words": words, "length": length, "train_pairs": train_pairs, "eval_pairs": eval_pairs}
+
+    def where(self) -> dict[str, Any]:
+        return self.sizes
+
+    def read(self) -> Texts:
+        drawn, words, length = random.Random(20170612), self.sizes["words"], self.sizes["length"]
+        held_out = self.sizes["eval_pairs"]
+        counts = {"train": self.sizes["train_pairs"], "valid": held_out, "test": held_out}
+
+        def lines(count: int) -> list[str]:
+            return [" ".join(f"w{drawn.randrange(words)}" for _ in range(length)) for _ in range(count)]
+
+        return {split: (lines(count), lines(count)) for split, count in counts.items()}
+
+    def prepare(self) -> tuple[Texts, Tokenizer, dict[str, Pairs]]:
+        text, tokenizer, pairs = super().prepare()
+        endless = {split: Pairs(p.sources, [target[:-1] for target in p.targets]) for split, p in pairs.items()}
+        return text, tokenizer, endless
 
 
 class ParallelText(TranslationData):
@@ -228,9 +277,8 @@ class ParallelText(TranslationData):
     def read(self) -> Texts:
         import datasets  # half a second that the toy language need not pay
 
-        folder = next((p for p in (Path(self.dataset), ROOT / self.dataset) if p.is_dir()), None)
         try:
-            loaded = datasets.load_dataset(str(folder or self.dataset), self.config)
+            loaded = datasets.load_dataset(str(local_folder(self.dataset) or self.dataset), self.config)
         except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
             raise ValueError(
                 f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}"

@@ -31,7 +31,7 @@ from experiments.record.callbacks import Belonging, Progress, RandomState, Whole
 from experiments.record.identity import Run, find_file, flatten, identify, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
 from experiments.record.outcome import flops_per_token, record
-from experiments.record.result import finished, lock
+from experiments.record.result import finished, lock, read_result
 from experiments.record.wandb_run import relog, wandb_logger
 from lit_modules.base import Diverged
 
@@ -192,18 +192,44 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
         print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
         last.rename(aside)
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
-    if not cli.best.best_model_path:
-        raise BadInput(
-            f"no validation took place in {trainer.global_step} steps, so there is no checkpoint to test: "
-            f"lower trainer.val_check_interval (now {trainer.val_check_interval}) or train longer"
-        )
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
-    trainer.test(model, datamodule=data, ckpt_path=cli.best.best_model_path, verbose=False)
+    tested = test(cli, Path(cli.best.best_model_path))
     logged = read_metrics(run.folder / "metrics.csv")
     best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name != "loss"}
-    metrics |= {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
-    return {**metrics, **model.findings, "best_step": best_step}
+    metrics = {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
+    metrics |= {name: logged[name][max(logged[name])] for name in ("train/loss", "train/nll")}
+    return {**metrics, **tested, **model.findings, "best_step": best_step}
+
+
+def test(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
+    """The metrics of the test splits."""
+    cli.trainer.test(cli.model, datamodule=cli.datamodule, ckpt_path=str(checkpoint), verbose=False)
+    return {
+        name: float(value)
+        for name, value in cli.trainer.callback_metrics.items()
+        if name.split("/")[0] in cli.datamodule.test_splits
+    }
+
+
+def trained_sibling(run: Run, code: str) -> tuple[dict[str, Any], Path] | None:
+    """The result and the checkpoint of a run that was trained exactly alike, where there is one."""
+    for path in sorted(run.folder.parents[1].glob(f"*/seed-{run.seed}-*/result.json")):
+        result, checkpoint = read_result(path), path.parent / "checkpoints" / "best.ckpt"
+        alike = result.get("training") == run.training and result["code_fingerprint"] == code
+        if alike and result["status"] == "finished" and checkpoint.exists():
+            return result, checkpoint
+    return None
+
+
+def answer(cli: AblationCLI, run: Run) -> dict[str, Any]:
+    """What the result says: of a training, or of a sibling's checkpoint tested in another way."""
+    if found := run.has_siblings and trained_sibling(run, cli.code["code_fingerprint"]):
+        sibling, checkpoint = found
+        print(f"trained already as run {sibling['key']}: its checkpoint is tested")
+        of_tests = tuple(f"{split}/" for split in cli.datamodule.test_splits)
+        kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
+        return {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
+    return {"metrics": fit_and_test(cli, run)}
 
 
 def fits(checkpoint: Path, cli: AblationCLI) -> bool:
@@ -225,7 +251,11 @@ def train(arguments: list[str]) -> int:
         relog(run)
         return 0
     main_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
-    with lock(run.folder, "a run") if main_rank else contextlib.nullcontext():
+    with contextlib.ExitStack() as held:
+        if main_rank:
+            held.enter_context(lock(run.folder, "a run"))
+        if main_rank and run.has_siblings:  # the first trains, the others wait for its checkpoint
+            held.enter_context(lock(run.folder.parents[1] / f".training-{run.training}", "a training", wait=True))
         if finished(run.folder):  # by another process, while this one came
             return 0
         torch.set_flush_denormal(True)
@@ -234,8 +264,7 @@ def train(arguments: list[str]) -> int:
         try:
             check_in_use(cli, run)
             cli.flops_per_token = flops_per_token(cli.model, cli.datamodule)
-            metrics = fit_and_test(cli, run)
-            path = keep(run, cli, "finished", started, metrics=metrics)
+            path = keep(run, cli, "finished", started, **answer(cli, run))
         except Diverged as reason:
             path = keep(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
         except Exception as error:

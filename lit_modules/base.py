@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .components.loss import TokenLoss
 from .optimization import Optim, optimizer_and_schedule
@@ -23,7 +23,8 @@ class AblationModule(L.LightningModule):
     The loss is Σ over the real target tokens / their number in the whole optimiser step, whatever the split into
     micro-batches and ranks: `training_step` returns the sum, and the gradients are divided just before the step.
 
-    A subclass defines `training_loss(batch)`, `batch_tokens(batch)` and, if it wants them recorded, `diagnose(batch)`.
+    A subclass defines `training_loss(batch)`, `batch_tokens(batch)` and, if it wants them recorded, `diagnose(batch)`
+    and `layers()`.
 
     Attributes:
         findings: numbers about this run that are no test metric: diagnostics and gradient norms at the start and the
@@ -49,6 +50,10 @@ class AblationModule(L.LightningModule):
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """What the model looks like inside, on one batch."""
+        return {}
+
+    def layers(self) -> dict[str, nn.Module]:
+        """The parts whose gradient norms are logged one by one."""
         return {}
 
     def configure_optimizers(self) -> dict[str, Any]:
@@ -77,8 +82,14 @@ class AblationModule(L.LightningModule):
         self.rate = optimizer.param_groups[0]["lr"]
         step = self.trainer.global_step + 1
         if step == 1 or self.logs_at(step):
-            self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
-            self.findings.setdefault("start/gradient_norm", float(self.gradient_norm))
+            self.gradient_norm = nn.utils.get_total_norm(gradients)
+            self.layer_gradients = {
+                f"{name}/layer_gradient": float(gradient_norm(layer)) for name, layer in self.layers().items()
+            }
+            found = {"gradient_norm": float(self.gradient_norm), **self.layer_gradients}
+            for name, value in found.items():
+                self.findings.setdefault(f"start/{name}", value)
+                self.findings[f"end/{name}"] = value
 
     def logs_at(self, step: int) -> bool:
         """Every log_every_n_steps optimiser steps, and at the last."""
@@ -98,8 +109,7 @@ class AblationModule(L.LightningModule):
             "train/gradient_norm": float(self.gradient_norm),
             "train/lr": self.rate,
         }
-        self.findings["end/gradient_norm"] = metrics["train/gradient_norm"]
-        self.log_now(metrics)
+        self.log_now(metrics | {f"train/{name}": value for name, value in self.layer_gradients.items()})
         self.log("loss", metrics["train/loss"], prog_bar=True, logger=False, batch_size=1)
         if not (math.isfinite(smoothed) and math.isfinite(metrics["train/gradient_norm"])):
             raise Diverged(f"loss {smoothed / max(tokens, 1)}, gradient norm {self.gradient_norm} at step {step}")
@@ -145,6 +155,7 @@ class AblationModule(L.LightningModule):
     # ---- resume
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["class_path"] = f"{type(self).__module__}.{type(self).__qualname__}"  # `ablate try` builds it again
         checkpoint["findings"], checkpoint["tokens_seen"] = dict(self.findings), int(self.tokens_seen)
         checkpoint["sums"] = self.sums.cpu()
 
@@ -156,3 +167,8 @@ class AblationModule(L.LightningModule):
             torch.tensor(checkpoint["tokens_seen"]),
         )
         self.sums = checkpoint["sums"]
+
+
+def gradient_norm(module: nn.Module) -> Tensor:
+    """Euclidean norm over all parameters of a module; 0 where none has a gradient."""
+    return nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None])

@@ -31,8 +31,13 @@ class Arch:
         activation: between the two linear maps of the feed-forward network.
             relu: max(0, x) (equation 2).
             gelu: x Φ(x) (Hendrycks and Gimpel 2016; BERT and ViT).
-        dropout: probability P_drop in all three places of section 5.4 and of the authors' code: the attention
-            weights, each sub-layer's output before it is added, the sums of embeddings and positions.
+        dropout: probability P_drop (section 5.4).
+        dropout_at: where it falls.
+            all: in the three places of section 5.4 and of the authors' code, which are
+            weights: the attention weights,
+            sublayers: each sub-layer's output before it is added,
+            embeddings: the sums of embeddings and positions.
+            nowhere: as a dropout of 0.
 
     Raises:
         ValueError: if d_model, n_heads and d_k cannot agree; the message names the three.
@@ -47,6 +52,11 @@ class Arch:
     score_divisor: Literal["sqrt_d_k", "one"] = "sqrt_d_k"
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = 0.1
+    dropout_at: Literal["all", "weights", "sublayers", "embeddings", "nowhere"] = "all"
+
+    def dropout_of(self, place: Literal["weights", "sublayers", "embeddings"]) -> float:
+        """P_drop where it falls, 0 elsewhere."""
+        return self.dropout if self.dropout_at in ("all", place) else 0.0
 
     def __post_init__(self) -> None:
         self.heads  # noqa: B018  an impossible head size is refused when the page is filled in, not later

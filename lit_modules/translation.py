@@ -8,22 +8,24 @@ import sacrebleu
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torchmetrics.classification import BinaryCalibrationError
 
 from datamodules.tokenizer import BOS, EOS, PAD
 
 from .base import AblationModule
 from .choices import Arch
 from .components import masks
-from .components.attention import KVCache, attention_weights
-from .components.decoding import greedy
-from .components.diagnostics import attention_statistics
+from .components.attention import attention_weights
+from .components.diagnostics import attention_statistics, leak
 from .components.embeddings import OutputProjection, TokenEmbedding, tie
 from .components.loss import TokenLoss, token_loss
 from .components.positions import POSITION
 from .components.stack import Decoder, Encoder
+from .generation import Decoding, search
 from .optimization import Optim
 
 LOOK_AHEAD = {"masked": lambda target: masks.causal(), "open": lambda target: masks.padding(target, PAD)}
+LENGTHS = ((1, 8), (9, 16), (17, 24), (25, 32), (33, 40))  # words of a source: BLEU is reported for each bin
 
 
 class EncoderDecoder(nn.Module):
@@ -35,12 +37,14 @@ class EncoderDecoder(nn.Module):
         position: how order enters (section 3.5): sinusoidal, learned, or none.
         look_ahead: masked: a target position sees itself and its past (section 3.2.3); open: the future as well.
         weight_tying: matrices shared (section 3.4): all three, output (target embedding and output map), or none.
+        cross_attention: present, or absent: the decoder never hears the source (section 3.2.3, first item, taken out).
         max_length: the most tokens of a sequence that learned positions are made for.
     """
 
     def __init__(
-        self, *, arch: Arch, vocab_size: int, position: str, look_ahead: str, weight_tying: str, max_length: int
-    ) -> None:
+        self, *, arch: Arch, vocab_size: int, position: str, look_ahead: str, weight_tying: str, cross_attention: str,
+        max_length: int,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.source_embedding = TokenEmbedding(vocab_size, arch.d_model)
         self.target_embedding = TokenEmbedding(vocab_size, arch.d_model)
@@ -48,9 +52,12 @@ class EncoderDecoder(nn.Module):
         tie(weight_tying, self.source_embedding, self.target_embedding, self.output)
         self.source_position = POSITION[position](arch.d_model, max_length)
         self.target_position = POSITION[position](arch.d_model, max_length)
-        self.dropout = nn.Dropout(arch.dropout)
-        self.encoder, self.decoder = Encoder(arch), Decoder(arch)
+        self.dropout = nn.Dropout(arch.dropout_of("embeddings"))
+        self.encoder, self.decoder = Encoder(arch), Decoder(arch, cross_attention)
         self.target_mask = LOOK_AHEAD[look_ahead]
+        if cross_attention == "absent":  # nothing is asked of the encoder; DDP wants a gradient for what can learn
+            self.encoder.requires_grad_(False)
+            self.source_embedding.requires_grad_(weight_tying == "all")
 
     def forward(
         self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"]
@@ -65,32 +72,52 @@ class EncoderDecoder(nn.Module):
         x = self.dropout(self.source_position(self.source_embedding(source)))
         return self.encoder(x, mask), mask
 
-    def next_token(
-        self,
-        token: Int[Tensor, "batch 1"],
-        position: int,
-        memory: Tensor,
-        memory_mask: masks.Mask,
-        caches: list[KVCache],
-    ) -> Float[Tensor, "batch vocabulary"]:
-        """One step of decoding: the logits after the newest token, whose past stands in the caches."""
-        x = self.dropout(self.target_position(self.target_embedding(token), start=position))
-        return self.output(self.decoder(x, memory, masks.everything(), memory_mask, caches)[:, -1])
+
+class Continuation:
+    """Incremental decoding of a batch: the `Step` that searches take. Each past stands in the decoder's caches.
+
+    Args:
+        source: is encoded once.
+        rows: hypotheses of a sentence, side by side; they share its memory.
+    """
+
+    def __init__(self, network: EncoderDecoder, source: Int[Tensor, "batch source"], rows: int = 1) -> None:
+        self.network, self.caches = network, network.decoder.new_caches()
+        memory, mask = network.encode(source)
+        self.memory, self.allowed = memory.repeat_interleave(rows, 0), mask.allowed.repeat_interleave(rows, 0)
+
+    def __call__(self, token: Int[Tensor, "row 1"], position: int) -> Float[Tensor, "row vocabulary"]:
+        network = self.network
+        x = network.dropout(network.target_position(network.target_embedding(token), start=position))
+        x = network.decoder(x, self.memory, masks.everything(), masks.Mask(self.allowed), self.caches)
+        return network.output(x[:, -1])
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.memory, self.allowed = self.memory.index_select(0, rows), self.allowed.index_select(0, rows)
+        for cache in self.caches:
+            cache.keep(rows)
+
+    def reorder(self, rows: Int[Tensor, " row"]) -> None:
+        for cache in self.caches:
+            cache.reorder(rows)
 
 
 class Translation(AblationModule):
-    """Teacher forcing with label smoothing; greedy decoding and sacreBLEU in validation and test.
+    """Teacher forcing with label smoothing; translations and sacreBLEU in validation (greedy) and test.
 
     Args:
-        arch, position, look_ahead, weight_tying, max_length: the network's, see `EncoderDecoder`.
+        arch, position, look_ahead, weight_tying, cross_attention, max_length: the network's, see `EncoderDecoder`.
         optim: optimiser and schedule.
+        decoding: how the test splits are translated.
         vocab_size: from the datamodule.
         label_smoothing: ε of section 5.4, in training only; validation and test report the unsmoothed nll.
         extra_length: a translation stops at its source's length + this many tokens (section 6.1).
         samples: translations shown at each validation.
 
     Logged at validation and test, under the split's name: nll (nats per target token, EOS included), perplexity
-    (its exponential), bleu (sacreBLEU's corpus BLEU on detokenised text, greedy decoding).
+    (its exponential), calibration_error (of the teacher-forced predictions: the mean over tokens of |confidence -
+    accuracy| in 15 equal bins of confidence; Guo et al. 2017, equation 3), bleu (sacreBLEU's corpus BLEU on detokenised
+    text), bleu_words_A_B (of the sentences whose source has A to B words).
     """
 
     def __init__(
@@ -98,9 +125,11 @@ class Translation(AblationModule):
         arch: Arch,
         optim: Optim,
         vocab_size: int,
+        decoding: Decoding = Decoding(),  # noqa: B008  frozen
         position: Literal["sinusoidal", "learned", "none"] = "sinusoidal",
         look_ahead: Literal["masked", "open"] = "masked",
         weight_tying: Literal["none", "output", "all"] = "all",
+        cross_attention: Literal["present", "absent"] = "present",
         label_smoothing: float = 0.1,
         max_length: int = 256,
         extra_length: int = 50,
@@ -109,12 +138,13 @@ class Translation(AblationModule):
         super().__init__(optim)
         network = {
             "vocab_size": vocab_size, "position": position, "look_ahead": look_ahead,
-            "weight_tying": weight_tying, "max_length": max_length,
+            "weight_tying": weight_tying, "cross_attention": cross_attention, "max_length": max_length,
         }  # fmt: skip
+        self.decoding, self.ignored = decoding, PAD
         self.label_smoothing, self.extra_length, self.samples = label_smoothing, extra_length, samples
         self.save_hyperparameters(
-            {"arch": asdict(arch), "optim": asdict(optim), **network, "label_smoothing": label_smoothing,
-             "extra_length": extra_length, "samples": samples},
+            {"arch": asdict(arch), "optim": asdict(optim), "decoding": asdict(decoding), **network,
+             "label_smoothing": label_smoothing, "extra_length": extra_length, "samples": samples},
             logger=False,
         )  # fmt: skip
         self.network = EncoderDecoder(arch=arch, **network)
@@ -138,7 +168,8 @@ class Translation(AblationModule):
     @staticmethod
     def metric_names(data: L.LightningDataModule) -> list[str]:
         """What validation and test report, for the checkpoint rule and the table."""
-        return [f"{split}/{name}" for split in ("valid", *data.test_splits) for name in ("nll", "perplexity", "bleu")]
+        names = ["nll", "perplexity", "calibration_error", "bleu", *(f"bleu_words_{a}_{b}" for a, b in LENGTHS)]
+        return [f"{split}/{name}" for split in ("valid", *data.test_splits) for name in names]
 
     # ---- training
 
@@ -146,9 +177,16 @@ class Translation(AblationModule):
         return self.loss(batch, self.label_smoothing)
 
     def loss(self, batch: dict[str, Tensor], smoothing: float) -> TokenLoss:
-        """Right-shifted targets: BOS … goes in, … EOS is to come out."""
-        logits = self.network(batch["source"], batch["target"][:, :-1])
-        return token_loss(logits, batch["target"][:, 1:], pad_id=PAD, smoothing=smoothing)
+        inputs, labels = self.shift(batch["target"])
+        return token_loss(self.network(batch["source"], inputs), labels, pad_id=self.ignored, smoothing=smoothing)
+
+    def shift(self, target: Int[Tensor, "batch target"]) -> tuple[Tensor, Tensor]:
+        """What goes into the decoder, BOS …, and what is to come out, … EOS: shifted right by one (figure 1)."""
+        return target[:, :-1], target[:, 1:]
+
+    def layers(self) -> dict[str, nn.Module]:
+        stacks = {"encoder": self.network.encoder, "decoder": self.network.decoder}
+        return {f"{name}.{i}": layer for name, stack in stacks.items() for i, layer in enumerate(stack.layers)}
 
     def batch_tokens(self, batch: dict[str, Tensor]) -> Tensor:
         return (batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum()
@@ -156,29 +194,29 @@ class Translation(AblationModule):
     # ---- validation and test
 
     def on_validation_epoch_start(self) -> None:
-        self.evaluations = {"valid": Evaluation()}
+        self.evaluations = {"valid": Evaluation(self.device)}
 
     def on_test_epoch_start(self) -> None:
-        self.evaluations = {name: Evaluation() for name in self.trainer.datamodule.test_splits}
+        self.evaluations = {name: Evaluation(self.device) for name in self.trainer.datamodule.test_splits}
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.evaluate(batch, "valid")
+        self.evaluate(batch, "valid", Decoding())
 
     def test_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx])
+        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx], self.decoding)
 
-    def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
-        loss = self.loss(batch, smoothing=0.0)
-        translations = self.trainer.datamodule.texts(self.translate(batch["source"]))
-        self.evaluations[split].add(loss, batch["index"].tolist(), translations)
+    def evaluate(self, batch: dict[str, Tensor], split: str, decoding: Decoding) -> None:
+        inputs, labels = self.shift(batch["target"])
+        logits = self.network(batch["source"], inputs)
+        translations = self.trainer.datamodule.texts(self.translate(batch["source"], decoding))
+        loss = token_loss(logits, labels, pad_id=self.ignored)
+        self.evaluations[split].add(loss, logits, labels, batch["index"].tolist(), translations)
 
-    def translate(self, source: Int[Tensor, "batch source"]) -> Int[Tensor, "batch length"]:
-        """Greedy translations, without BOS; each at most its own source's length + extra_length tokens long."""
-        memory, memory_mask = self.network.encode(source)
-        caches = self.network.decoder.new_caches()
+    def translate(self, source: Int[Tensor, "batch source"], decoding: Decoding) -> Int[Tensor, "batch length"]:
+        """Translations without BOS; each at most its own source's length + extra_length tokens long."""
         limits = (source != PAD).sum(dim=1) + self.extra_length
-        return greedy(
-            lambda token, position: self.network.next_token(token, position, memory, memory_mask, caches),
+        return search(decoding)(
+            Continuation(self.network, source, decoding.rows),
             bos_id=BOS,
             eos_id=EOS,
             pad_id=PAD,
@@ -195,44 +233,62 @@ class Translation(AblationModule):
         """Metrics of the whole split from sums and texts of all ranks: each sentence counts once."""
         for split, evaluation in self.evaluations.items():
             nll, tokens, translations = evaluation.gather(self)
+            calibration_error = float(evaluation.calibration.compute())  # of all ranks
             if not translations:
                 continue
-            references = self.trainer.datamodule.references(split)
-            hypotheses = [translations[i] for i in sorted(translations)]
-            bleu = sacrebleu.metrics.BLEU(force=True)  # the toy's full stops stand apart, and that is no mistake
-            score = bleu.corpus_score(hypotheses, [[references[i] for i in sorted(translations)]]).score
-            self.bleu_signature = str(bleu.get_signature())
             mean = torch.tensor(nll / max(tokens, 1), dtype=torch.float64)
-            metrics = {"nll": float(mean), "perplexity": float(mean.exp()), "bleu": score}
+            metrics = {"nll": float(mean), "perplexity": float(mean.exp()), "calibration_error": calibration_error}
+            metrics |= self.bleu(split, translations)
             self.log_evaluation({f"{split}/{name}": value for name, value in metrics.items()})
-            sources = self.trainer.datamodule.sources(split)
+            sources, references = self.trainer.datamodule.sources(split), self.trainer.datamodule.references(split)
             rows = [[sources[i], references[i], translations[i]] for i in sorted(translations)[: self.samples]]
             self.log_samples(f"{split}/samples", ["source", "reference", "translation"], rows)
+
+    def bleu(self, split: str, translations: dict[int, str]) -> dict[str, float]:
+        """Corpus BLEU of all sentences, and of those of each length that occurs."""
+        sources, references = self.trainer.datamodule.sources(split), self.trainer.datamodule.references(split)
+        bleu = sacrebleu.metrics.BLEU(force=True)  # the toy's full stops stand apart, and that is no mistake
+        words = {i: len(sources[i].split()) for i in sorted(translations)}
+        chosen = {"bleu": list(words)}
+        chosen |= {f"bleu_words_{a}_{b}": [i for i in words if a <= words[i] <= b] for a, b in LENGTHS}
+        scores = {
+            name: bleu.corpus_score([translations[i] for i in some], [[references[i] for i in some]]).score
+            for name, some in chosen.items()
+            if some
+        }
+        self.bleu_signature = str(bleu.get_signature())
+        return scores
 
     # ---- why
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
-        """`attention_statistics` of every attention module, padding left out."""
-        source, target = batch["source"], batch["target"][:, :-1]
+        """`attention_statistics` of every attention module, padding left out; the decoder's `leak`."""
+        source, (target, _) = batch["source"], self.shift(batch["target"])
         real = {"encoder": source != PAD, "decoder": target != PAD}
         with attention_weights(self.network) as seen:
             self.network(source, target)
-        return {
+        found = {
             f"{name.replace('layers.', '')}/{statistic}": value
             for name, attended in seen.items()
             for statistic, value in attention_statistics(attended, real[name.split(".")[0]]).items()
         }
+        sizes = {"vocab_size": self.hparams.vocab_size, "pad_id": PAD}
+        return found | {"leak": leak(lambda target: self.network(source, target), target, **sizes)}
 
 
 class Evaluation:
-    """Sums and translations of one split on one rank."""
+    """Sums, predictions and translations of one split on one rank."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.nll, self.tokens, self.translations = 0.0, 0, {}
+        self.calibration = BinaryCalibrationError(n_bins=15, norm="l1", validate_args=False).to(device)
 
-    def add(self, loss: TokenLoss, index: list[int], translations: list[str]) -> None:
+    def add(self, loss: TokenLoss, logits: Tensor, labels: Tensor, index: list[int], translations: list[str]) -> None:
         self.nll += float(loss.nll)
         self.tokens += int(loss.tokens)
+        real = labels != PAD
+        confidence, predicted = logits[real].float().softmax(dim=-1).max(dim=-1)
+        self.calibration.update(confidence, (predicted == labels[real]).long())
         self.translations |= dict(zip(index, translations, strict=True))
 
     def gather(self, module: AblationModule) -> tuple[float, int, dict[int, str]]:

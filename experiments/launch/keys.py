@@ -70,14 +70,30 @@ def hint_of(key: str, settings: dict[str, Any]) -> Any:
     for word in path:
         if not inspect.isclass(here):
             return Any
-        parameters = [name for name in inspect.signature(here.__init__).parameters if name != "self"]
+        parameters = parameters_of(here)
         if word not in parameters:
-            raise KeyError(place, parameters)
-        here = typing.get_type_hints(here.__init__).get(word, Any)
+            raise KeyError(place, list(parameters))
+        here = parameters[word]
         place += f"{word}."
         if not dataclasses.is_dataclass(here):
             return here
     return here
+
+
+def parameters_of(kind: type) -> dict[str, Any]:
+    """name → type of what a class takes, its parents' too where it hands **kwargs on."""
+    parameters: dict[str, Any] = {}
+    for parent in kind.__mro__:
+        taken = inspect.signature(parent.__init__).parameters
+        hints = typing.get_type_hints(parent.__init__)
+        parameters |= {
+            name: hints.get(name, Any)
+            for name, parameter in taken.items()
+            if name != "self" and parameter.kind is not parameter.VAR_KEYWORD and name not in parameters
+        }
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
+            break
+    return parameters
 
 
 def load(class_path: str, head: str) -> type:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from datamodules.local import local_folder
 from experiments.launch.question import (
     ROOT,
     SEED,
@@ -30,6 +31,7 @@ ELSEWHERE = (
     "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.logger",
     "trainer.default_root_dir", "trainer.enable_progress_bar", "trainer.use_distributed_sampler", "data.num_workers",
 )  # fmt: skip
+AFTER_TRAINING = ("model.decoding.",)  # what comes into play at the test alone
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Run:
         settings: recipe and arguments merged, dotted and sorted, without arm, seed and what is a machine's own.
         variant: hash of the settings: runs of different variants never stand in one table.
         key: hash of settings, arm and seed.
+        training: the same without what comes after training: runs that share it are tested from one checkpoint.
     """
 
     question: str
@@ -56,6 +59,16 @@ class Run:
     @property
     def key(self) -> str:
         return digest([self.settings, sorted(self.arm.items()), self.seed])
+
+    @property
+    def training(self) -> str:
+        trained = {k: v for k, v in (self.settings | self.arm).items() if not k.startswith(AFTER_TRAINING)}
+        return digest([sorted(trained.items()), self.seed])
+
+    @property
+    def has_siblings(self) -> bool:
+        """Whether other arms of the question are trained alike."""
+        return any(key.startswith(AFTER_TRAINING) for key in self.arm)
 
     @property
     def folder(self) -> Path:
@@ -170,7 +183,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def data_identity(dataset: str) -> str:
     """A local folder is its content; a hub name is itself."""
-    folder = next((p for p in (Path(dataset), ROOT / dataset) if p.is_dir()), None)
+    folder = local_folder(dataset)
     if folder is None:
         return dataset
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))

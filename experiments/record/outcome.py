@@ -32,12 +32,16 @@ def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float
     return counter.get_total_flops() / int(model.batch_tokens(batch))
 
 
-def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: Any) -> Path:
-    """The result file."""
+OF_TRAINING = ("selection", "flops", "tokens", "tokens_per_step", "steps", "seconds", "tokens_per_second")
+
+
+def record(run: Run, cli: "AblationCLI", status: str, started: float, sibling: dict | None = None, **more: Any) -> Path:
+    """The result file; what training cost stands in the sibling's result where that run's checkpoint was tested."""
     model, data, best = cli.model, cli.datamodule, cli.best
     score = "nan" if best.best_model_score is None else best.best_model_score
     on_gpu = cli.trainer.strategy.root_device.type == "cuda"
     tokens, seconds = int(model.tokens_seen), cli.progress.seconds
+    trained_by = {"trained_by": sibling["key"], **{key: sibling[key] for key in OF_TRAINING}} if sibling else {}
     return write_result(run.folder, {
         "question": run.question,
         "recipe": run.recipe,
@@ -45,6 +49,7 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: An
         "seed": run.seed,
         "key": run.key,
         "variant": run.variant,
+        "training": run.training,
         "settings": run.settings,
         "status": status,
         "metrics": {},
@@ -69,4 +74,5 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, **more: An
         "hardware": facts.hardware(on_gpu),
         "started": time.strftime("%FT%TZ", time.gmtime(started)),
         "ended": time.strftime("%FT%TZ", time.gmtime()),
+        **trained_by,
     })  # fmt: skip

@@ -83,8 +83,8 @@ def numbers(value: Any) -> Any:
 
 
 @contextmanager
-def lock(folder: Path, what: str) -> Iterator[None]:
-    """Holds `folder` for this process until it ends, however it ends.
+def lock(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+    """Holds `folder` for this process until it ends, however it ends; with `wait`, after whoever holds it now.
 
     Raises:
         BadInput: another process holds it, or the folder cannot be written.
@@ -98,7 +98,7 @@ def lock(folder: Path, what: str) -> Iterator[None]:
         ) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             file.seek(0)
             raise BadInput(

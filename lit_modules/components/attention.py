@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .masks import Mask
@@ -42,19 +42,31 @@ def attend_fused(
     )
 
 
-def attend_explicit(
-    query: Float[Tensor, "batch heads query d_k"],
-    key: Float[Tensor, "batch heads key d_k"],
-    value: Float[Tensor, "batch heads key d_v"],
-    *,
-    mask: Mask,
-    scale: float,
-    dropout: float = 0.0,
-) -> Float[Tensor, "batch heads query d_v"]:
-    """Equation 1 as it is written: scores, mask, weights, sum. A query without keys gives zeros."""
-    allowed = mask.dense(query.shape[-2], key.shape[-2], query.device)
-    weights = attention_softmax(attention_scores(query, key, scale), allowed)
-    return F.dropout(weights, dropout, training=dropout > 0) @ value
+@dataclass(frozen=True)
+class Explicit:
+    """Equation 1 as it is written: scores, mask, weights, sum. A query without keys gives zeros.
+
+    An attention that is not equation 1 names its own `weigh`; the fused kernels know only the softmax over the keys.
+
+    Args:
+        weigh: from scores and the mask (None permits all) to weights.
+    """
+
+    weigh: Callable[[Tensor, Tensor | None], Tensor]
+
+    def __call__(
+        self,
+        query: Float[Tensor, "batch heads query d_k"],
+        key: Float[Tensor, "batch heads key d_k"],
+        value: Float[Tensor, "batch heads key d_v"],
+        *,
+        mask: Mask,
+        scale: float,
+        dropout: float = 0.0,
+    ) -> Float[Tensor, "batch heads query d_v"]:
+        allowed = mask.dense(query.shape[-2], key.shape[-2], query.device)
+        weights = self.weigh(attention_scores(query, key, scale), allowed)
+        return F.dropout(weights, dropout, training=dropout > 0) @ value
 
 
 def attention_scores(
@@ -73,6 +85,9 @@ def attention_softmax(
     barred = ~allowed
     weights = scores.masked_fill(barred, torch.finfo(scores.dtype).min).softmax(dim=-1)
     return weights.masked_fill(barred, 0.0)
+
+
+attend_explicit = Explicit(attention_softmax)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, scale: float, dropout: float = 0.0) -> Tensor:
@@ -105,6 +120,17 @@ class KVCache:
         if self.memory is None:
             self.memory = project()
         return self.memory
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Goes on with these sequences alone, in this order: the others have ended."""
+        self.reorder(rows)
+        if self.memory is not None:
+            self.memory = self.memory[0].index_select(0, rows), self.memory[1].index_select(0, rows)
+
+    def reorder(self, rows: Int[Tensor, " kept"]) -> None:
+        """Exchanges the pasts alone: beams of one sentence share its memory."""
+        if self.past is not None:
+            self.past = self.past[0].index_select(0, rows), self.past[1].index_select(0, rows)
 
 
 class MultiHeadAttention(nn.Module):
@@ -204,10 +230,12 @@ def attention_weights(model: nn.Module) -> Iterator[dict[str, Attended]]:
     before = {name: module.attend for name, module in modules.items()}
 
     def recorder(name: str) -> Callable:
+        weigh = before[name].weigh if isinstance(before[name], Explicit) else attention_softmax
+
         def attend_recorded(query, key, value, *, mask, scale, dropout=0.0):
             allowed = mask.dense(query.shape[-2], key.shape[-2], query.device)
             scores = attention_scores(query, key, scale)
-            weights = attention_softmax(scores, allowed)
+            weights = weigh(scores, allowed)
             seen[name] = Attended(scores.detach(), weights.detach(), allowed)
             return F.dropout(weights, dropout, training=dropout > 0) @ value
 

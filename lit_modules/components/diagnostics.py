@@ -1,7 +1,9 @@
-"""Why an arm does what it does: what its attention looks like inside."""
+"""Why an arm does what it does: what its attention looks like inside, and whether the future reaches the past."""
+
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from .attention import Attended
@@ -28,3 +30,21 @@ def attention_statistics(attended: Attended, real_query: Bool[Tensor, "batch que
         "largest_weight": a.amax(-1)[real].mean().item(),
         "jacobian": jacobian[real].mean().item(),
     }
+
+
+def leak(
+    logits_of: Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch position vocabulary"]],
+    ids: Int[Tensor, "batch position"],
+    *,
+    vocab_size: int,
+    pad_id: int,
+) -> float:
+    """The largest change of an earlier position's logit when every later token is exchanged; an honest model gives 0.
+
+    The second half of each row is exchanged, padding left alone; the first half's outputs are compared.
+    """
+    half = ids.shape[1] // 2
+    other = ids.clone()
+    other[:, half:] = torch.where(ids == pad_id, ids, ids % (vocab_size - 1) + 1)[:, half:]  # never padding (0)
+    change = (logits_of(other) - logits_of(ids))[:, :half]
+    return change[ids[:, :half] != pad_id].abs().max().item()

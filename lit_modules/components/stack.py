@@ -45,6 +45,24 @@ class DecoderLayer(nn.Module):
         return fed(x, self.feed_forward)
 
 
+class LoneDecoderLayer(nn.Module):
+    """A decoder layer without attention over the memory: the source cannot reach it."""
+
+    def __init__(self, arch: Arch) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(**attention_sizes(arch))
+        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.d_ff, activation=arch.activation)
+        self.residuals = residuals(arch, 2)
+
+    def forward(self, x: Stream, memory: Memory, mask: Mask, memory_mask: Mask, cache: KVCache) -> Stream:
+        attended, fed = self.residuals
+        x = attended(x, lambda x: self.self_attention(x, mask, cache))
+        return fed(x, self.feed_forward)
+
+
+DECODER_LAYER = {"present": DecoderLayer, "absent": LoneDecoderLayer}
+
+
 class Encoder(nn.Module):
     """n_layers encoder layers with independent weights, and the final norm that the norm's formula asks for."""
 
@@ -60,11 +78,15 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """n_layers decoder layers. With caches from `new_caches` it takes only the newest positions of a sequence."""
+    """n_layers decoder layers. With caches from `new_caches` it takes the newest positions of a sequence alone.
 
-    def __init__(self, arch: Arch) -> None:
+    Args:
+        cross_attention: present, or absent (a language model that never hears the source).
+    """
+
+    def __init__(self, arch: Arch, cross_attention: str = "present") -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(arch) for _ in range(arch.n_layers))
+        self.layers = nn.ModuleList(DECODER_LAYER[cross_attention](arch) for _ in range(arch.n_layers))
         self.final_norm = NORM[arch.norm].final_norm(arch.d_model)
 
     def new_caches(self) -> list[KVCache]:
@@ -80,9 +102,9 @@ class Decoder(nn.Module):
 
 def attention_sizes(arch: Arch) -> dict[str, int | float]:
     n_heads, d_k = arch.heads
-    scale = 1 / SCORE_DIVISOR[arch.score_divisor](d_k)
-    return {"d_model": arch.d_model, "n_heads": n_heads, "d_k": d_k, "scale": scale, "dropout": arch.dropout}
+    scale, dropout = 1 / SCORE_DIVISOR[arch.score_divisor](d_k), arch.dropout_of("weights")
+    return {"d_model": arch.d_model, "n_heads": n_heads, "d_k": d_k, "scale": scale, "dropout": dropout}
 
 
 def residuals(arch: Arch, count: int) -> nn.ModuleList:
-    return nn.ModuleList(NORM[arch.norm](arch.d_model, arch.dropout) for _ in range(count))
+    return nn.ModuleList(NORM[arch.norm](arch.d_model, arch.dropout_of("sublayers")) for _ in range(count))

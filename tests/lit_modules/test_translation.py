@@ -13,6 +13,7 @@ from datamodules.tokenizer import BOS, EOS, PAD
 from datamodules.translation import ToyTranslation
 from lit_modules.choices import Arch
 from lit_modules.components.loss import token_loss
+from lit_modules.generation import Decoding
 from lit_modules.optimization import Optim
 from lit_modules.translation import Translation
 
@@ -70,35 +71,22 @@ def test_training_without_dropout_equals_evaluation():
     assert torch.equal(built.train().network(source, target), expected)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "learned", "none"])
-def test_cached_decoding_equals_the_whole_pass(position):
-    network = model(position=position).network
-    source, target = tokens(3, 7), tokens(3, 6)
-    source[1, 4:] = PAD
-    whole = network(source, target)
-    memory, mask = network.encode(source)
-    caches = network.decoder.new_caches()
-    for t in range(6):
-        step = network.next_token(target[:, t : t + 1], t, memory, mask, caches)
-        torch.testing.assert_close(step, whole[:, t], atol=1e-5, rtol=1e-5)
-
-
 def test_greedy_equals_a_search_without_cache():
     built = model()
     source = tokens(4, 5)
-    memory = built.translate(source)
+    ours_all = built.translate(source, Decoding())
     target = torch.full((4, 1), BOS)
-    for _ in range(memory.shape[1]):
+    for _ in range(ours_all.shape[1]):
         target = torch.cat([target, built.network(source, target)[:, -1:].argmax(-1)], dim=1)
-    for row, ours in zip(target[:, 1:].tolist(), memory.tolist(), strict=True):
+    for row, ours in zip(target[:, 1:].tolist(), ours_all.tolist(), strict=True):
         end = row.index(EOS) + 1 if EOS in row else len(row)
         assert ours[:end] == row[:end] and set(ours[end:]) <= {PAD}
 
 
 def test_greedy_stops_at_the_length_limit():
     built = model(extra_length=3)
-    assert built.translate(tokens(2, 5)).shape[1] <= 8
-    assert model(position="learned", max_length=6).translate(tokens(2, 5)).shape[1] <= 6
+    assert built.translate(tokens(2, 5), Decoding()).shape[1] <= 8
+    assert model(position="learned", max_length=6).translate(tokens(2, 5), Decoding()).shape[1] <= 6
 
 
 def test_learned_positions_refuse_longer_sentences():
@@ -262,6 +250,7 @@ def test_diagnosis_names_every_attention_module_and_leaves_the_model_alone():
     built = model()
     state = {k: v.clone() for k, v in built.state_dict().items()}
     found = built.diagnose(sentences(3))
+    assert found.pop("leak") == 0
     modules = {name.split("/")[0] for name in found}
     assert modules == {f"encoder.{i}.self_attention" for i in (0, 1)} | {
         f"decoder.{i}.{kind}_attention" for i in (0, 1) for kind in ("self", "cross")
