@@ -14,15 +14,24 @@ def claims() -> dict[str, Any]:
     return yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text())
 
 
+def claim_of(question: Question) -> dict[str, Any]:
+    """Empty for a question without a claim."""
+    return claims().get(question.name, {})
+
+
 def claim_lines(question: Question) -> list[str]:
     """The claim and the published rows, as lines of text; nothing for a question without a claim."""
-    claim = claims().get(question.name)
-    if claim is None:
+    claim = claim_of(question)
+    if not claim:
         return []
     lines = [f"Claim ({claim['section']}): {claim['english']}", claim["chinese"]]
-    for table in claim["published"]:
-        figures = "; ".join(
-            f"{row['arm']} {row['value']}" + (f" ± {row['sd']}" if "sd" in row else "") for row in table["rows"]
-        )
-        lines.append(f"Published: {table['source']}, {table['where']}, {table['metric']}: {figures}. {table['note']}")
-    return lines
+    return lines + [published_line(table) for table in claim["published"]]
+
+
+def published_line(table: dict[str, Any]) -> str:
+    """Source, place, metric and figures of one published table, in one line."""
+    figures = "; ".join(
+        f"{row['arm']} {row['value']}" + (f" ± {row['sd']}" if "sd" in row else "") for row in table["rows"]
+    )
+    place = f"{table['source']}, {table['where']}, {table['metric']}"
+    return f"Published: {place}: {figures}. {table.get('note', '')}".strip()

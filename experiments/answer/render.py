@@ -8,7 +8,9 @@ import shutil
 from typing import Any
 
 from .results import Group
-from .table import Row, insides, rows_of
+from .table import Row, insides, layers, other_metrics, rows_of
+from .tuning import tuned
+from .verdicts import verdicts
 
 FORMATS = ("terminal", "markdown", "csv", "latex", "json")
 NOTHING = "–"
@@ -44,10 +46,20 @@ def cells(row: Row, digits: int) -> list[str]:
     ]
 
 
+def sheet(table: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of a list of mappings."""
+    heads = list(dict.fromkeys(name for one in table for name in one))
+    return heads, [[figure(one.get(name)) for name in heads] for one in table]
+
+
 def figure(value: Any) -> str:
-    """Three digits of a number; an arm that diverged has no end."""
+    """Three digits of a number, mean ± sd of a pair; an arm that diverged has no end."""
     if value is None:
         return NOTHING
+    if isinstance(value, tuple):
+        mean, sd = value
+        digits = 2 if abs(mean) >= 10 else 3
+        return f"{mean:.{digits}f}" + ("" if sd is None else f" ± {sd:.{digits}f}")
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -80,6 +92,7 @@ def render(group: Group, format: str, code: str | None = None) -> str:
     """One table with its heading, its insides, and what the claim and the papers say."""
     from .claims import claim_lines
 
+    group = tuned(group)
     rows = rows_of(group)
     heads, body = columns(group, rows)
     if format == "json":
@@ -88,13 +101,16 @@ def render(group: Group, format: str, code: str | None = None) -> str:
         return as_csv(heads, body)
     if format == "latex":
         return as_latex(heads, body)
-    inside = insides(group)
-    inside_heads = list(dict.fromkeys(name for one in inside for name in one))
-    inside_body = [[figure(one.get(name)) for name in inside_heads] for one in inside]
     layout = as_terminal if format == "terminal" else as_markdown
     parts = [header(group, code), layout(heads, body)]
-    if inside:
-        parts += ["Inside, mean over attention modules and seeds:", layout(inside_heads, inside_body)]
+    for title, table in (
+        ("Also measured, mean ± sd over the finished seeds:", other_metrics(group)),
+        ("Inside, mean over attention modules and seeds:", insides(group)),
+        ("Gradient norm by layer, mean over seeds:", layers(group)),
+    ):
+        if table and set(table[0]) > set(rows[0].choices):
+            parts += [title, layout(*sheet(table))]
+    parts += [f"{verdict.says}: {verdict.words}" for verdict in verdicts(group)]
     return "\n\n".join([*parts, *claim_lines(group.question)])
 
 
@@ -136,7 +152,9 @@ def as_json(group: Group, rows: list[Row]) -> str:
         "metric": group.question.metric,
     }
     rows = [dataclasses.asdict(row) for row in rows]
-    return json.dumps(about | {"rows": rows, "insides": insides(group)}, indent=1)
+    more = {"also": other_metrics(group), "insides": insides(group), "layers": layers(group)}
+    judged = [dataclasses.asdict(verdict) for verdict in verdicts(group)]
+    return json.dumps(about | {"rows": rows, **more, "verdicts": judged}, indent=1)
 
 
 def as_terminal(heads: list[str], body: list[list[str]]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ class Group:
     Attributes:
         results: arm → seed → result.
         committed: shipped with the project rather than found in the results folder.
+        tuned: arm → which swept value was chosen for it, see `tuning`.
     """
 
     question: Question
@@ -29,6 +30,7 @@ class Group:
     settings: dict[str, Any]
     results: dict[Arm, dict[int, dict[str, Any]]]
     committed: bool
+    tuned: dict[Arm, str] = field(default_factory=dict)
 
 
 def groups(question: Question, out: Path) -> list[Group]:

@@ -56,3 +56,14 @@ def fisher(failed: int, n: int, baseline_failed: int, baseline_n: int) -> float:
     """Two-sided p that both arms fail equally often (Fisher's exact test)."""
     counts = [[failed, n - failed], [baseline_failed, baseline_n - baseline_failed]]
     return float(stats.fisher_exact(counts).pvalue)
+
+
+def equivalent(arm: dict[int, float], baseline: dict[int, float], margin: float) -> float | None:
+    """p that the paired difference lies outside ±margin: two one-sided t-tests (Schuirmann 1987), the larger p."""
+    seeds = sorted(set(arm) & set(baseline))
+    difference = np.array([arm[s] - baseline[s] for s in seeds])
+    if len(seeds) < 2 or np.ptp(difference) == 0:
+        return None
+    above = stats.ttest_1samp(difference, -margin, alternative="greater").pvalue
+    below = stats.ttest_1samp(difference, margin, alternative="less").pvalue
+    return float(max(above, below))

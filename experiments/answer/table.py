@@ -7,8 +7,11 @@ from typing import Any
 
 from experiments.launch.question import Question, short
 
+from .claims import claim_of
 from .results import Arm, Group
 from .statistics import Difference, fisher, holm, mean_sd, paired
+
+NOT_INSIDE = ("recorded_at_step", "layer_gradient")
 
 
 @dataclass
@@ -95,7 +98,7 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
         tokens_per_second=average("tokens_per_second"),
         peak_memory_bytes=average("peak_memory_bytes"),
         seconds=average("seconds"),
-        note="; ".join(notes(group, seeds, base_seeds, is_baseline)),
+        note="; ".join([*filter(None, [group.tuned.get(arm)]), *notes(group, seeds, base_seeds, is_baseline)]),
     )
 
 
@@ -120,6 +123,7 @@ def notes(group: Group, seeds, base_seeds, is_baseline: bool) -> list[str]:
         said.append(f"diverged {len(gone)} of {len(seeds)} (seed {', '.join(map(str, gone))})")
     if without := [s for s, r in seeds.items() if r["status"] == "finished" and metric not in r["metrics"]]:
         said.append(f"no {metric} in seed {', '.join(map(str, sorted(without)))}")
+    said += did_not_learn(group.question, seeds)
     if len({r["code_fingerprint"] for s in group.results.values() for r in s.values()}) > 1:
         said.append(f"code {', '.join(sorted({r['code_fingerprint'] for r in seeds.values()}))}")
     if len(worlds := {r.get("world_size", 1) for r in (*seeds.values(), *base_seeds.values())}) > 1:
@@ -127,6 +131,16 @@ def notes(group: Group, seeds, base_seeds, is_baseline: bool) -> list[str]:
     if not is_baseline and base_seeds:
         said += against_baseline(seeds, base_seeds)
     return said
+
+
+def did_not_learn(question: Question, seeds: dict[int, dict[str, Any]]) -> list[str]:
+    """How many finished seeds lie beyond the bound that the claim calls failed."""
+    bound = claim_of(question).get("failed")
+    if bound is None:
+        return []
+    values = finished(seeds, bound["metric"]).values()
+    lost = sum(value < bound["below"] for value in values)
+    return [f"did not learn: {lost} of {len(values)} ({bound['metric']} below {bound['below']})"] if lost else []
 
 
 def against_baseline(seeds, base_seeds) -> list[str]:
@@ -147,6 +161,40 @@ def against_baseline(seeds, base_seeds) -> list[str]:
     return said
 
 
+def other_metrics(group: Group) -> list[dict[str, Any]]:
+    """Mean and sd of the further metrics that the claim names, an arm a row."""
+    table = []
+    for arm in in_order(group.question, group.results):
+        row: dict[str, Any] = choices_of(group.question, arm)
+        for metric in claim_of(group.question).get("also", ()):
+            values = list(finished(group.results[arm], metric).values())
+            row[metric] = mean_sd(values) if values else None
+        table.append(row)
+    return table
+
+
+def layers(group: Group) -> list[dict[str, Any]]:
+    """Gradient norm of each layer at the first and at the last step, mean over seeds, where the claim asks for it."""
+    table = []
+    for arm in in_order(group.question, group.results) if claim_of(group.question).get("layers") else ():
+        for when in ("start", "end"):
+            values: dict[str, list[float]] = {}
+            for result in group.results[arm].values():
+                for name, value in result["metrics"].items():
+                    at, _, rest = name.partition("/")
+                    if at == when and rest.endswith("/layer_gradient"):
+                        values.setdefault(rest.removesuffix("/layer_gradient"), []).append(value)
+            means = {layer: fmean(values[layer]) for layer in sorted(values, reverse=True, key=layer_place)}
+            table.append(choices_of(group.question, arm) | {"step": "first" if when == "start" else "last"} | means)
+    return table
+
+
+def layer_place(layer: str) -> tuple[str, int]:
+    """encoder.0, encoder.1, …, decoder.0, … when sorted in reverse."""
+    stack, number = layer.split(".")
+    return stack, -int(number)
+
+
 def insides(group: Group) -> list[dict[str, Any]]:
     """Why: each diagnostic at the start and the end, mean over attention modules and seeds, an arm a row."""
     table = []
@@ -155,7 +203,7 @@ def insides(group: Group) -> list[dict[str, Any]]:
         for result in group.results[arm].values():
             for name, value in result["metrics"].items():
                 when, _, rest = name.partition("/")
-                if when in ("start", "end") and rest != "recorded_at_step":
+                if when in ("start", "end") and rest.rsplit("/", 1)[-1] not in NOT_INSIDE:
                     values.setdefault(f"{rest.rsplit('/', 1)[-1]} {when}", []).append(value)
         if values:
             names = sorted(values, key=lambda name: (name.split()[0], name.endswith("end")))

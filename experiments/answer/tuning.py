@@ -1,0 +1,42 @@
+"""A swept rate is not a choice: for each arm the value that is best on validation stands in the table."""
+
+from collections import defaultdict
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from experiments.launch.question import short
+
+from .claims import claim_of
+from .results import Arm, Group
+
+
+def tuned(group: Group) -> Group:
+    """The group without the key that its claim tunes, each arm with its best value's results; else as it is."""
+    key = claim_of(group.question).get("tune")
+    if key not in group.question.varied:
+        return group
+    at = list(group.question.varied).index(key)
+    values = group.question.varied[key]
+    candidates: dict[Arm, dict[Any, dict[int, dict[str, Any]]]] = defaultdict(dict)
+    for arm, seeds in group.results.items():
+        candidates[arm[:at] + arm[at + 1 :]][arm[at]] = seeds
+    best = {arm: min(tried, key=lambda value, tried=tried: badness(tried[value])) for arm, tried in candidates.items()}
+    metric = next(r["selection"]["metric"] for seeds in group.results.values() for r in seeds.values())
+    return replace(
+        group,
+        question=replace(group.question, varied={k: v for k, v in group.question.varied.items() if k != key}),
+        results={arm: candidates[arm][value] for arm, value in best.items()},
+        tuned={
+            arm: f"{short(key)} {value:g}, best of {len(candidates[arm])} by {metric}"
+            + ("" if len(candidates[arm]) == len(values) else f" ({len(values)} wanted)")
+            for arm, value in best.items()
+        },
+    )
+
+
+def badness(seeds: dict[int, dict[str, Any]]) -> tuple[int, float]:
+    """Fewest lost seeds first, then the mean of the validation metric that chose the checkpoints."""
+    done = [r for r in seeds.values() if r["status"] == "finished"]
+    scores = [r["selection"]["best"] * (1 if r["selection"]["mode"] == "min" else -1) for r in done]
+    return len(seeds) - len(done), fmean(scores) if scores else float("inf")
