@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 PAD, BOS, EOS, UNK = range(4)
+CHUNK = 10_000  # texts that are encoded at once: an encoding holds far more than its ids
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 
 BUILD = {
@@ -71,7 +72,8 @@ def encode(tokenizer: Tokenizer, texts: list[str], *, max_length: int, bos: bool
     room = max_length - len(start) - 1
     return [
         np.array(start + encoding.ids[:room] + [EOS], dtype=np.int32)
-        for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)
+        for first in range(0, len(texts), CHUNK)
+        for encoding in tokenizer.encode_batch(texts[first : first + CHUNK], add_special_tokens=False)
     ]
 
 

@@ -174,20 +174,52 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         print(f"results: {out / question.name}")
 
 
+@app.command("try")
+def try_out(
+    checkpoint: Annotated[Path, typer.Argument(help="a run's folder, or a checkpoint in it")],
+    beam: Annotated[int, typer.Option(help="hypotheses of a beam; 1 is greedy", min=1)] = 1,
+    length_penalty: Annotated[float, typer.Option(help="of the beam: log p / ((5 + n) / 6)^α", min=0)] = 0.6,
+    picture: Annotated[
+        Path | None, typer.Option(help="cross-attention of the first sentence: .html, .svg or .png", metavar="FILE")
+    ] = None,
+) -> None:
+    """Translates the lines of standard input: echo "the old man sees a dog ." | ablate try RUN_FOLDER --beam 4"""
+    from experiments.tryout import main
+
+    main(checkpoint, beam, length_penalty, picture)
+
+
+@app.command()
+def claims(
+    questions: Questions = None,
+    out: Out = None,
+) -> None:
+    """The table of claims, in Markdown: claim, our figures, published figures, verdict."""
+    from experiments.answer.overview import table_of_claims
+
+    print(table_of_claims([read(name) for name in names(questions)], folder(out)))
+
+
 @app.command()
 def bench(
-    family: Annotated[str, typer.Argument(help="translation")] = "translation",
+    family: Annotated[str, typer.Argument(help="translation or decoding")] = "translation",
     dataset: Annotated[
         str | None, typer.Option(help="hub name or folder of Multi30k [default: the toy language]")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:
-    """Our training step beside the peer's of the same size, alternating in one process, fp32 and bf16."""
-    from experiments.bench import translation
+    """translation: our training step beside the peer's of the same size, alternating in one process, fp32 and bf16;
+    decoding: time per token with and without the cache."""
+    if family == "translation":
+        from experiments.bench import translation
 
-    if family != "translation":
-        raise BadInput(f"no benchmark {family!r}; known: translation")
-    translation.main(dataset, rounds)
+        translation.main(dataset, rounds)
+    elif family == "decoding":
+        from experiments.bench import decoding
+
+        decoding.main(rounds)
+    else:
+        raise BadInput(f"no benchmark {family!r}; known: translation, decoding")
 
 
 def main() -> None:

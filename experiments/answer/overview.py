@@ -8,8 +8,11 @@ from experiments.launch.progress import clock
 from experiments.launch.question import Question, short
 from experiments.record.result import finished, read_result
 
-from .claims import claims
-from .render import as_terminal
+from .claims import claim_of
+from .render import as_markdown, as_terminal
+from .results import COMMITTED, groups
+from .tuning import tuned
+from .verdicts import verdicts
 
 
 def overview(questions: list[Question], out: Path) -> str:
@@ -25,13 +28,34 @@ def line(question: Question, out: Path) -> list[str]:
     left = (len(wanted) - len(done)) * sum(seconds) / len(seconds) if seconds else None
     return [
         question.name,
-        claims().get(question.name, {}).get("english", ""),
+        claim_of(question).get("english", ""),
         "; ".join(f"{short(key)}: {' | '.join(map(str, values))}" for key, values in question.varied.items()),
         f"{len(question.arms())} × {len(question.seeds)}",
         question.recipe,
         f"{len(done)} of {len(wanted)}",
         "unknown" if left is None else f"{clock(left)} of one process" if left else "nothing to do",
     ]
+
+
+def table_of_claims(questions: list[Question], out: Path) -> str:
+    """A row for each check of each claim that has results: own ones, else those that the project ships."""
+    heads = ["question", "the claim", "ours: baseline → arm", "published", "verdict"]
+    body = []
+    for question in questions:
+        known = groups(question, out) or groups(question, COMMITTED)
+        own = [g for g in known if g.recipe == question.recipe] or known
+        published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
+        if own:
+            group = tuned(own[-1])
+            for i, verdict in enumerate(verdicts(group)):
+                name = f"`{question.name}`" if i == 0 else ""
+                body.append([name, verdict.says, verdict.ours, "" if i else published, f"**{verdict.verdict}**"])
+    return as_markdown(heads, body)
+
+
+def short_source(table: dict) -> str:
+    rows = ", ".join(f"{row['arm']} {row['value']}" for row in table["rows"])
+    return f"{table['source'].split(',')[0]}, {table['where']}: {rows}"
 
 
 def wall_seconds(result: dict) -> float:

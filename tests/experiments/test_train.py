@@ -41,6 +41,16 @@ def parallel_folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def nested_folder(tmp_path_factory, parallel_folder):
+    """The same in the form of IWSLT14's and WMT14's hub folders: one column of {de, en}."""
+    folder = tmp_path_factory.mktemp("nested")
+    for path in parallel_folder.iterdir():
+        rows = Dataset.from_parquet(str(path), cache_dir=str(folder / ".cache"))
+        Dataset.from_dict({"translation": list(rows)}).to_parquet(folder / path.name)
+    return folder
+
+
 def toy(*flags):
     return ["fit", "--config", TOY, "--config", SMOKE, *TINY, *flags]
 
@@ -51,8 +61,9 @@ def done(arguments):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_every_recipe_runs_under_smoke_and_leaves_a_whole_result(recipe, parallel_folder):
-    local = [f"--data.dataset={parallel_folder}"] if "ParallelText" in recipe.read_text() else TINY
+def test_every_recipe_runs_under_smoke_and_leaves_a_whole_result(recipe, parallel_folder, nested_folder):
+    folder = nested_folder if "translation.en" in recipe.read_text() else parallel_folder
+    local = [f"--data.dataset={folder}", "--data.config=null"] if "ParallelText" in recipe.read_text() else TINY
     arguments = ["fit", "--config", str(recipe), "--config", SMOKE, *local]
     result = done(arguments)
     assert set(REQUIRED) <= set(result) and result["status"] == "finished" and result["steps"] == 4
@@ -113,7 +124,7 @@ def test_the_checkpoint_rebuilds_the_model():
 CHOICES = {
     "model.arch.d_model": [16, 24], "model.arch.n_heads": [2, 4], "model.arch.d_k": ["split", 5], "model.arch.d_ff": [32, 40],
     "model.arch.n_layers": [1, 2], "model.arch.norm": None, "model.arch.score_divisor": None, "model.arch.activation": None,
-    "model.arch.dropout": [0.0, 0.5], "model.position": None, "model.look_ahead": None, "model.weight_tying": None,
+    "model.arch.dropout": [0.0, 0.5], "model.arch.dropout_at": None, "model.cross_attention": None, "model.position": None, "model.look_ahead": None, "model.weight_tying": None,
     "model.label_smoothing": [0.0, 0.1], "model.optim.schedule": None, "model.optim.lr": [0.001, 0.002],
     "model.optim.warmup_steps": [1, 2], "model.optim.beta1": [0.9, 0.8], "model.optim.beta2": [0.9, 0.98],
     "model.optim.eps": [1e-9, 1e-2], "model.optim.weight_decay": [0.0, 0.5], "data.batch_tokens": [200, 400],
@@ -126,6 +137,7 @@ NOT_TRAINING = {
     "model.vocab_size",
     "data.eval_pairs",
     "data.num_workers",
+    "model.decoding",  # comes into play at the test alone: see test_decoding.py
 }
 
 
@@ -157,9 +169,10 @@ def parameters(module, name):
 def test_every_value_of_every_choice_changes_what_is_trained(key):
     """Loss after a few steps differs between any two values."""
     seen = {}
+    dropping = ["--model.arch.dropout=0.3"] if key == "model.arch.dropout_at" else []
     for value in values_of(key):
         cli = program.AblationCLI(
-            None, [*toy("--model.optim.warmup_steps=1", f"--{key}={value}"), "--trainer.limit_val_batches=0"]
+            None, [*toy(*dropping, "--model.optim.warmup_steps=1", f"--{key}={value}"), "--trainer.limit_val_batches=0"]
         )
         cli.trainer.fit(cli.model, datamodule=cli.datamodule)
         model = cli.model.eval()

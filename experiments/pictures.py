@@ -1,0 +1,46 @@
+"""Pictures, drawn by altair: one file that opens without a network."""
+
+import json
+from pathlib import Path
+
+import altair as alt
+from torch import Tensor
+
+
+def attention_chart(source: list[str], target: list[str], weights: dict[str, Tensor]) -> alt.TopLevelMixin:
+    """A heat map a layer: row i is where the decoder looked when it wrote token i.
+
+    Args:
+        source, target: the tokens.
+        weights: layer → (target, source), each row summing to 1.
+    """
+    cells = [
+        {"layer": layer, "source": j, "target": i, "weight": round(float(w), 4), "from": target[i], "to": source[j]}
+        for layer, matrix in weights.items()
+        for i, row in enumerate(matrix)
+        for j, w in enumerate(row)
+    ]
+    size = 22
+    return (
+        alt.Chart(alt.Data(values=cells))
+        .mark_rect()
+        .encode(
+            x=alt.X("source:O", title="source", axis=named(source, labelAngle=-60)),
+            y=alt.Y("target:O", title="translation", axis=named(target)),
+            color=alt.Color("weight:Q", title="weight", scale=alt.Scale(range=["white", "#08519c"], domain=[0, 1])),
+            tooltip=["from:N", "to:N", "weight:Q"],
+        )
+        .properties(width=size * len(source), height=size * len(target))
+        .facet(column=alt.Column("layer:N", title="Cross-attention, mean over heads"))
+    )
+
+
+def named(tokens: list[str], **more) -> alt.Axis:
+    """Positions as their tokens, of which several may be the same."""
+    return alt.Axis(labelExpr=f"{json.dumps(tokens, ensure_ascii=False)}[datum.value]", **more)
+
+
+def save(chart: alt.TopLevelMixin, path: Path) -> None:
+    """As .html with everything inside, .svg or .png."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chart.save(str(path), **({"inline": True} if path.suffix == ".html" else {"scale_factor": 2}))
