@@ -49,18 +49,20 @@ class Belonging(L.Callback):
     """A checkpoint says whose it is; that of another run is refused instead of silently training another arm.
 
     Raises:
-        BadInput: when a checkpoint of another key is loaded.
+        BadInput: when a checkpoint of another training is loaded.
     """
 
-    def __init__(self, key: str, code: str) -> None:
-        self.key, self.code = key, code
+    def __init__(self, training: str, code: str) -> None:
+        self.training, self.code = training, code
 
     def state_dict(self) -> dict[str, Any]:
-        return {"key": self.key, "code": self.code}
+        return {"training": self.training, "code": self.code}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict["key"] != self.key:
-            raise BadInput(f"the checkpoint belongs to run {state_dict['key']}, not to {self.key}: move it away")
+        if state_dict["training"] != self.training:
+            raise BadInput(
+                f"the checkpoint belongs to training {state_dict['training']}, not to {self.training}: move it away"
+            )
 
 
 class Progress(L.Callback):
@@ -68,6 +70,7 @@ class Progress(L.Callback):
 
     def __init__(self, folder: Path) -> None:
         self.path, self.written, self.seconds, self.since = folder / "progress.json", 0.0, 0.0, None
+        self.trains = False
 
     def write(self, trainer: L.Trainer, stage: str) -> None:
         if trainer.is_global_zero:
@@ -78,6 +81,7 @@ class Progress(L.Callback):
             self.written = time.monotonic()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.trains = True
         self.write(trainer, "training")
         self.since = time.monotonic()
 
@@ -95,7 +99,8 @@ class Progress(L.Callback):
         self.pause()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.write(trainer, "test") if trainer.max_steps > 0 else None
+        if self.trains:  # else a sibling's checkpoint is tested without a training of one's own
+            self.write(trainer, "test")
 
     def pause(self) -> None:
         """Seconds of optimiser steps alone, validation left out."""

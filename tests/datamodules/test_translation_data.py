@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamodules.batching import Pairs, TokenBudget, collate, loader
-from datamodules.tokenizer import BOS, EOS, PAD, train_tokenizer
+from datamodules.tokenizer import BOS, EOS, PAD, encode, train_tokenizer
 from datamodules.translation import PREPARED, ParallelText
 
 MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k"
@@ -191,3 +191,38 @@ def test_multi30k_pads_less_than_five_per_cent():
     assert len(data.pairs["train"]) == 29_000 and len(data.pairs["valid"]) == 1014 and len(data.pairs["test"]) == 1000
     assert data.batches("train").padding() < 0.05
     assert data.references("test")[0].startswith("Ein Mann mit einem orangefarbenen Hut")
+
+
+# ---- random targets
+
+
+def test_random_targets_have_no_end_and_cannot_be_predicted():
+    import math
+
+    from datamodules.translation import RandomTargets
+
+    data = RandomTargets(words=8, length=5, train_pairs=4000, eval_pairs=50)
+    data.load()
+    pairs = data.pairs["train"]
+    assert {len(t) for t in pairs.targets} == {1 + 5} and {len(s) for s in pairs.sources} == {5 + 1}
+    assert not any(EOS in t for t in pairs.targets) and data.vocab_size == 8 + 4
+    tokens = np.concatenate([t[1:] for t in pairs.targets])
+    share = np.bincount(tokens, minlength=12)[4:] / len(tokens)
+    assert abs(share - 1 / 8).max() < 0.01
+    entropy = -(share * np.log(share)).sum()
+    assert entropy == pytest.approx(math.log(8), abs=1e-3)
+    sources = np.stack([s[:5] for s in pairs.sources])
+    targets = np.stack([t[1:] for t in pairs.targets])
+    assert abs((sources == targets).mean() - 1 / 8) < 0.02, "the source says nothing of the target"
+    assert set(data.text["valid"][1]).isdisjoint(data.text["test"][1])
+
+
+def test_a_long_list_is_encoded_in_chunks_with_the_same_ids(monkeypatch):
+    from datamodules import tokenizer as module
+
+    texts = [f"w{i % 7} w{i % 5}" for i in range(23)]
+    made = train_tokenizer(texts, kind="word", vocab_size=50)
+    whole = encode(made, texts, max_length=9, bos=True)
+    monkeypatch.setattr(module, "CHUNK", 4)
+    for a, b in zip(whole, encode(made, texts, max_length=9, bos=True), strict=True):
+        assert a.tolist() == b.tolist()

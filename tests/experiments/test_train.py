@@ -310,7 +310,7 @@ def test_a_checkpoint_of_another_run_is_refused():
     done(toy())
     other = identify(toy("--model.label_smoothing=0.2")).folder / "checkpoints"
     shutil.copytree(identify(toy()).folder / "checkpoints", other)
-    with pytest.raises(BadInput, match=f"belongs to run {identify(toy()).key}"):
+    with pytest.raises(BadInput, match=f"belongs to training {identify(toy()).training}"):
         program.train(toy("--model.label_smoothing=0.2"))
 
 
@@ -430,3 +430,120 @@ def test_the_saved_config_holds_no_logger():
     done(toy())
     saved = yaml.safe_load((identify(toy()).folder / "config.yaml").read_text())
     assert not saved["trainer"].get("logger") and not saved["trainer"].get("callbacks")
+
+
+# ---- arms that are trained alike
+
+
+def decoding(method, *flags):
+    arguments = ["fit", "--question", "decoding", "--config", TOY, "--config", SMOKE, *TINY]
+    return [*arguments, f"--model.decoding.method={method}", "--trainer.max_steps=4", *flags]
+
+
+def test_an_arm_that_differs_after_training_alone_is_tested_from_its_siblings_checkpoint(capsys, tmp_path, monkeypatch):
+    greedy = done(decoding("greedy"))
+    beam = done(decoding("beam"))
+    assert f"trained already as run {greedy['key']}" in capsys.readouterr().out
+    assert beam["trained_by"] == greedy["key"] and "trained_by" not in greedy
+    assert beam["training"] == greedy["training"] and beam["key"] != greedy["key"]
+    for key in ("tokens", "steps", "flops", "seconds", "selection", "parameters", "data_fingerprint"):
+        assert beam[key] == greedy[key], key
+    assert not (identify(decoding("beam")).folder / "checkpoints").exists()
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "alone"))
+    alone = done(decoding("beam"))
+    assert "trained_by" not in alone and alone["metrics"] == beam["metrics"], "as if it had been trained itself"
+
+
+@pytest.mark.parametrize("other", [["--seed_everything=1"], ["--model.arch.norm=pre"]])
+def test_a_run_that_is_trained_otherwise_is_no_sibling(other):
+    done(decoding("greedy"))
+    assert "trained_by" not in done(decoding("beam", *other))
+
+
+def test_a_siblings_checkpoint_of_other_code_is_not_used(monkeypatch):
+    done(decoding("greedy"))
+    monkeypatch.setattr("experiments.record.facts.code_fingerprint", lambda: "other")
+    assert "trained_by" not in done(decoding("beam"))
+
+
+def test_two_siblings_at_once_train_once(tmp_path):
+    """The second waits for the first one's checkpoint."""
+    environment = {**os.environ, "ABLATE_OUT": str(tmp_path / "runs")}
+    both = [
+        subprocess.Popen([sys.executable, "-m", "experiments.train", *decoding(m)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        for m in ("greedy", "beam")
+    ]
+    said = [process.communicate(timeout=200)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("trained already" in text for text in said) == 1
+
+
+# ---- what a run measures
+
+
+def test_calibration_and_bleu_by_length_of_a_run(monkeypatch):
+    """Both once more, from the evaluation's own predictions, by hand and by sacreBLEU."""
+    import sacrebleu
+
+    from lit_modules.translation import LENGTHS, Evaluation
+
+    kept = []
+    add = Evaluation.add
+
+    def keep(self, loss, logits, labels, index, translations):
+        kept.append((logits.detach(), labels, index, translations))
+        add(self, loss, logits, labels, index, translations)
+
+    monkeypatch.setattr(Evaluation, "add", keep)
+    cli = program.AblationCLI(None, [*toy("--model.arch.n_layers=1"), "--trainer.limit_test_batches=1.0"])
+    cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+    kept.clear()
+    cli.datamodule.test_splits = ["test"]
+    cli.trainer.test(cli.model, datamodule=cli.datamodule, verbose=False)
+    found = {name: float(value) for name, value in cli.trainer.callback_metrics.items()}
+
+    confidence, correct = [], []
+    for logits, labels, _, _ in kept:
+        best = logits[labels != 0].softmax(-1).max(-1)
+        confidence += best.values.tolist()
+        correct += (best.indices == labels[labels != 0]).float().tolist()
+    error = 0.0
+    for k in range(15):
+        inside = [i for i, c in enumerate(confidence) if k / 15 < c <= (k + 1) / 15]
+        if inside:
+            gap = sum(correct[i] for i in inside) - sum(confidence[i] for i in inside)
+            error += abs(gap) / len(confidence)
+    assert found["test/calibration_error"] == pytest.approx(error, abs=1e-6)
+
+    sources, references = cli.datamodule.sources("test"), cli.datamodule.references("test")
+    written = {i: text for _, _, index, texts in kept for i, text in zip(index, texts, strict=True)}
+    assert sorted(written) == list(range(20))
+    for low, high in LENGTHS:
+        some = [i for i in written if low <= len(sources[i].split()) <= high]
+        name = f"test/bleu_words_{low}_{high}"
+        assert (name in found) == bool(some)
+        if some:
+            expected = sacrebleu.corpus_bleu([written[i] for i in some], [[references[i] for i in some]], force=True).score
+            assert found[name] == pytest.approx(expected, abs=1e-9)
+
+
+def test_layer_gradients_together_are_the_whole_stacks_gradient():
+    """Post-norm stacks have no norm of their own at the end: the squares add up but for embeddings and output."""
+    result = done(toy("--model.weight_tying=none"))
+    metrics = result["metrics"]
+    squares = sum(v**2 for k, v in metrics.items() if k.startswith("start/") and k.endswith("/layer_gradient"))
+    assert 0 < squares < metrics["start/gradient_norm"] ** 2
+    assert {k for k in metrics if k.endswith("/layer_gradient") and k.startswith("end/")} == {
+        f"end/{stack}.{i}/layer_gradient" for stack in ("encoder", "decoder") for i in (0, 1)
+    }
+    assert metrics["start/leak"] == metrics["end/leak"] == 0 and metrics["train/nll"] > 0
+
+
+def test_nothing_reaches_the_source_without_cross_attention():
+    cli = program.AblationCLI(None, toy("--model.cross_attention=absent"))
+    cli.datamodule.setup("fit")
+    network, batch = cli.model.eval().network, next(iter(cli.datamodule.val_dataloader()))
+    other = batch["source"].flip(0)
+    assert torch.equal(network(batch["source"], batch["target"]), network(other, batch["target"]))
+    cli.model.training_loss(batch).smoothed.backward()
+    assert all((p.grad is not None) == p.requires_grad for p in cli.model.parameters()), "DDP needs it so"

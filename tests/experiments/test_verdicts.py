@@ -1,0 +1,201 @@
+"""Claims held against results: tuned rates, further metrics, verdicts, the table of claims."""
+
+import json
+import math
+
+import pytest
+from test_table import put, result
+
+from experiments.answer import claims, results
+from experiments.answer.overview import table_of_claims
+from experiments.answer.render import render
+from experiments.answer.results import Group
+from experiments.answer.statistics import equivalent
+from experiments.answer.table import layers, other_metrics, rows_of
+from experiments.answer.tuning import tuned
+from experiments.answer.verdicts import verdicts
+from experiments.launch.question import ROOT, read, short
+
+LR, NORM = "model.optim.lr", "model.arch.norm"
+
+
+def one(arm, seed, bleu, valid=1.0, status="finished", **metrics):
+    metrics = {"test/bleu": float(bleu), **metrics} if status == "finished" else {}
+    more = {"metrics": metrics, "status": status, "selection": {"metric": "valid/nll", "mode": "min", "best": valid}}
+    return {**result(("one", 16), 0), "arm": arm, "seed": seed, "key": f"{sorted(arm.items())}{seed}"[:60].replace("/", ""), **more}
+
+
+def question(name="score_divisor", seeds=3):
+    return read(name).with_seeds(seeds)
+
+
+def group(question, table):
+    """arm → seed → result."""
+    return Group(question, "translation-toy", "v", {}, table, False)
+
+
+# ---- equivalence
+
+
+@pytest.mark.parametrize("margin", [0.5, 1.0, 3.0])
+def test_equivalence_equals_statsmodels(margin):
+    from statsmodels.stats.weightstats import ttost_paired
+
+    a, b = [30.1, 31.0, 29.5, 30.7], [30.0, 30.2, 29.9, 30.3]
+    expected = ttost_paired(*map(__import__("numpy").array, (a, b)), -margin, margin)[0]
+    assert equivalent(dict(enumerate(a)), dict(enumerate(b)), margin) == pytest.approx(expected, rel=1e-9)
+
+
+def test_equivalence_needs_two_seeds_that_both_have():
+    assert equivalent({0: 1.0, 1: 2.0}, {0: 1.0, 2: 2.0}, 1.0) is None
+
+
+# ---- tuning
+
+
+def tuned_question(monkeypatch):
+    asked = question("norm")
+    keep = {NORM: ("post", "pre"), LR: (0.003, 0.001)}
+    check = {"says": "pre is better", "arm": {"norm": "pre"}, "direction": "higher"}
+    monkeypatch.setitem(claims.claims(), "norm", {"tune": LR, "checks": [check], "section": "", "english": "", "chinese": "", "published": []})
+    return type(asked)(**{**vars(asked), "varied": keep})
+
+
+def test_the_rate_is_chosen_by_validation_for_each_arm_and_the_test_has_no_say(monkeypatch):
+    asked = tuned_question(monkeypatch)
+    bleu = {("post", 0.003): 90, ("post", 0.001): 50, ("pre", 0.003): 60, ("pre", 0.001): 99}
+    valid = {("post", 0.003): 2.0, ("post", 0.001): 1.0, ("pre", 0.003): 1.5, ("pre", 0.001): 1.6}
+    table = {arm: {s: one({NORM: arm[0], LR: arm[1]}, s, bleu[arm] + s, valid[arm]) for s in range(3)} for arm in bleu}
+    chosen = tuned(group(asked, table))
+    assert list(chosen.question.varied) == [NORM]
+    rows = {r.choices["norm"]: r for r in rows_of(chosen)}
+    assert rows["post"].mean == 51 and rows["pre"].mean == 61, "the worse test scores, since validation preferred them"
+    assert rows["post"].note.startswith("lr 0.001, best of 2 by valid/nll")
+    assert rows["pre"].note.startswith("lr 0.003, best of 2 by valid/nll")
+    text = render(group(asked, table), "markdown")
+    assert "| pre | 61.00" in text and "0.003" in text
+
+
+def test_a_rate_that_loses_seeds_is_not_chosen_and_a_missing_one_is_said(monkeypatch):
+    asked = tuned_question(monkeypatch)
+    table = {
+        ("post", 0.003): {s: one({NORM: "post", LR: 0.003}, s, 80, 0.1, "diverged" if s == 1 else "finished") for s in range(3)},
+        ("post", 0.001): {s: one({NORM: "post", LR: 0.001}, s, 70, 0.9) for s in range(3)},
+        ("pre", 0.001): {s: one({NORM: "pre", LR: 0.001}, s, 75, 0.9) for s in range(3)},
+    }
+    chosen = tuned(group(asked, table))
+    assert chosen.tuned[("post",)] == "lr 0.001, best of 2 by valid/nll"
+    assert chosen.tuned[("pre",)] == "lr 0.001, best of 1 by valid/nll (2 wanted)"
+
+
+# ---- verdicts
+
+
+def judged(monkeypatch, check, arm, base, **more):
+    """One check on the question look_ahead: open against masked."""
+    key = "model.look_ahead"
+    monkeypatch.setitem(claims.claims(), "look_ahead", {"checks": [{"says": "it", "arm": {"look_ahead": "open"}, **check}]})
+    table = {
+        (word,): {s: one({key: word}, s, v, status=more.get(word, {}).get(s, "finished")) for s, v in enumerate(values)}
+        for word, values in (("masked", base), ("open", arm))
+    }
+    (verdict,) = verdicts(group(question("look_ahead"), table))
+    return verdict
+
+
+def test_verdicts_by_hand(monkeypatch):
+    lower, higher = {"direction": "lower"}, {"direction": "higher"}
+    fallen = judged(monkeypatch, lower, [10, 11, 12], [50, 52, 51])
+    assert fallen.verdict == "confirmed" and fallen.ours.startswith("51.00 ± 1.00 → 11.00 ± 1.00, n 3, 95 % [")
+    assert judged(monkeypatch, higher, [10, 11, 12], [50, 52, 51]).verdict == "refuted"
+    assert judged(monkeypatch, lower, [50, 51, 53], [50, 52, 51]).verdict == "not detectable here"
+    same = {"direction": "equal", "margin": 2}
+    assert judged(monkeypatch, same, [50.1, 51.9, 51.1], [50, 52, 51]).verdict == "equal within ±2"
+    assert judged(monkeypatch, same, [60.1, 61.9, 61.1], [50, 52, 51]).verdict == "refuted"
+    assert judged(monkeypatch, same, [40, 62, 51], [50, 52, 51]).verdict == "not detectable here"
+
+
+def test_no_verdict_is_given_where_the_seeds_cannot_carry_one(monkeypatch):
+    lower = {"direction": "lower"}
+    assert judged(monkeypatch, lower, [10], [50]).verdict == "no answer yet"
+    assert judged(monkeypatch, lower, [], [50, 51]).words == "no answer yet (no results)"
+    lost = judged(monkeypatch, lower, [10, 11, 12], [50, 52, 51], open={1: "diverged"})
+    assert lost.verdict == "no answer yet" and lost.p is None
+
+
+def test_holms_correction_is_over_the_claims_checks(monkeypatch):
+    key = "model.look_ahead"
+    checks = [{"says": str(i), "arm": {"look_ahead": "open"}, "direction": "lower", "metric": m} for i, m in enumerate(("test/bleu", "test/nll"))]
+    monkeypatch.setitem(claims.claims(), "look_ahead", {"checks": checks})
+    table = {
+        (word,): {s: one({key: word}, s, bleu[s], **{"test/nll": nll[s]}) for s in range(3)}
+        for word, bleu, nll in (("masked", [50, 52, 51], [1.0, 1.1, 1.2]), ("open", [40, 41, 42], [1.0, 1.0, 1.3]))
+    }
+    first, second = verdicts(group(question("look_ahead"), table))
+    assert first.p == pytest.approx(2 * __import__("scipy").stats.ttest_rel([40, 41, 42], [50, 52, 51]).pvalue)
+    assert second.p == pytest.approx(__import__("scipy").stats.ttest_rel([1.0, 1.0, 1.3], [1.0, 1.1, 1.2]).pvalue) or second.p >= first.p
+
+
+# ---- the shipped claims
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_question_has_a_claim_whose_checks_name_its_arms_and_metrics(path):
+    asked = read(path.stem)
+    claim = claims.claim_of(asked)
+    assert {"english", "chinese", "section", "checks", "published"} <= set(claim)
+    assert set(claim) <= {"english", "chinese", "section", "checks", "published", "tune", "also", "layers", "failed"}
+    choices = {short(key): values for key, values in asked.varied.items()}
+    for check in claim["checks"]:
+        assert set(check) <= {"says", "arm", "against", "metric", "direction", "margin"}
+        assert check["direction"] in ("lower", "higher", "equal") and ("margin" in check) == (check["direction"] == "equal")
+        for wanted in (check["arm"], check.get("against", {})):
+            assert all(value in choices[name] for name, value in wanted.items()), wanted
+        contrast = short(asked.contrast)
+        assert check["arm"].get(contrast, choices[contrast][0]) != choices[contrast][0] or "against" in check
+    assert claim.get("tune", LR) in asked.varied or "tune" not in claim
+
+
+def test_every_metric_that_a_claim_names_is_one_that_the_model_reports():
+    from datamodules.translation import ToyTranslation
+    from lit_modules.translation import Translation
+
+    known = {*Translation.metric_names(ToyTranslation(train_pairs=50, eval_pairs=5)), "train/nll", "train/loss", "end/leak"}
+    for name, claim in claims.claims().items():
+        named = {*claim.get("also", ()), *(c["metric"] for c in claim["checks"] if "metric" in c)}
+        named |= {claim["failed"]["metric"]} if "failed" in claim else set()
+        assert named <= known, (name, named - known)
+
+
+# ---- what stands below the table
+
+
+def test_other_metrics_layers_and_failures(monkeypatch):
+    monkeypatch.setitem(claims.claims(), "look_ahead", {"also": ["test/nll"], "layers": True, "failed": {"metric": "test/bleu", "below": 10},
+                                                        "checks": [], "published": [], "english": "", "chinese": "", "section": ""})  # fmt: skip
+    gradients = {"start/encoder.0/layer_gradient": 1.0, "end/encoder.0/layer_gradient": 3.0, "start/decoder.1/layer_gradient": 2.0}
+    table = {
+        ("masked",): {s: one({"model.look_ahead": "masked"}, s, 50, **{"test/nll": 1.0 + s, **gradients}) for s in range(3)},
+        ("open",): {s: one({"model.look_ahead": "open"}, s, [1, 20, 2][s], **{"test/nll": 0.5}) for s in range(3)},
+    }
+    whole = group(question("look_ahead"), table)
+    assert other_metrics(whole)[0] == {"look_ahead": "masked", "test/nll": (2.0, 1.0)}
+    assert layers(whole)[0] == {"look_ahead": "masked", "step": "first", "encoder.0": 1.0, "decoder.1": 2.0}
+    assert list(layers(whole)[0]) == ["look_ahead", "step", "encoder.0", "decoder.1"]
+    open_row = rows_of(whole)[1]
+    assert "did not learn: 2 of 3 (test/bleu below 10)" in open_row.note and open_row.n == 3
+    text = render(whole, "markdown")
+    assert "| masked | 2.000 ± 1.000 |" in text and "| masked | first | 1 | 2 |" in text
+    data = json.loads(render(whole, "json"))
+    assert data["also"][0]["test/nll"] == [2.0, 1.0] and not any(map(math.isnan, data["also"][0]["test/nll"]))
+
+
+def test_the_table_of_claims(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    for word, values in (("masked", [50, 52, 51]), ("open", [1, 2, 3])):
+        for seed, value in enumerate(values):
+            arm = {"model.look_ahead": word}
+            put(tmp_path / "out", **{**one(arm, seed, value, **{"train/nll": value / 10, "valid/nll": 1.0 + seed / 9 - value / 99}), "question": "look_ahead", "key": f"{word}{seed}"})
+    text = table_of_claims([read("look_ahead"), read("heads")], tmp_path / "out")
+    assert "51.00 ± 1.00 → 2.00 ± 1.00, n 3" in text and text.count("look_ahead") == 1 and "heads" not in text
+    assert "Raschka 2024, ch06/02 README, rows 1 and 17: masked 95.0, open 95.33" in text
