@@ -105,7 +105,8 @@ class AblationCLI(LightningCLI):
         last = ModelCheckpoint(filename="last", **always)
         self.progress = Progress(self.run.folder)
         self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
-        ours = [Belonging(self.run.training, self.code["code_fingerprint"]), RandomState(), self.progress, self.best, last]
+        belonging = Belonging(self.run.training, self.code["code_fingerprint"])
+        ours = [belonging, RandomState(), self.progress, self.best, last]
         return super().instantiate_trainer(
             logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
             callbacks=[*(config.trainer.callbacks or []), *ours],
