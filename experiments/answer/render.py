@@ -46,10 +46,10 @@ def cells(row: Row, digits: int) -> list[str]:
     ]
 
 
-def sheet(table: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of a list of mappings."""
+def sheet(table: list[dict[str, Any]], choices: list[str]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of a list of mappings; a choice's value is printed as it was asked."""
     heads = list(dict.fromkeys(name for one in table for name in one))
-    return heads, [[figure(one.get(name)) for name in heads] for one in table]
+    return heads, [[str(one[name]) if name in choices else figure(one.get(name)) for name in heads] for one in table]
 
 
 def figure(value: Any) -> str:
@@ -109,7 +109,7 @@ def render(group: Group, format: str, code: str | None = None) -> str:
         ("Gradient norm by layer, mean over seeds:", layers(group)),
     ):
         if table and set(table[0]) > set(rows[0].choices):
-            parts += [title, layout(*sheet(table))]
+            parts += [title, layout(*sheet(table, list(rows[0].choices)))]
     parts += [f"{verdict.says}: {verdict.words}" for verdict in verdicts(group)]
     return "\n\n".join([*parts, *claim_lines(group.question)])
 
