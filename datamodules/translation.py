@@ -237,7 +237,7 @@ class ParallelText(TranslationData):
 
     Args:
         dataset: a hub name (`bentrevett/multi30k`) or a folder (tried from the working directory, then the project).
-        config: the data set's configuration on the hub, if it has several.
+        config: the data set's configuration on the hub, if it has several; a local folder has none.
         source, target: the columns; inside a nested one with a dot (`translation.en`).
         train, valid, test: the splits' names.
         tokenizer, vocab_size, batch_tokens, max_length, num_workers: see `TranslationData`.
@@ -277,8 +277,9 @@ class ParallelText(TranslationData):
     def read(self) -> Texts:
         import datasets  # half a second that the toy language need not pay
 
+        folder = local_folder(self.dataset)
         try:
-            loaded = datasets.load_dataset(str(local_folder(self.dataset) or self.dataset), self.config)
+            loaded = datasets.load_dataset(str(folder or self.dataset), None if folder else self.config)
         except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
             raise ValueError(
                 f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}"

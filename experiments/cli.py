@@ -186,6 +186,7 @@ def try_out(
     """Translates the lines of standard input: echo "the old man sees a dog ." | ablate try RUN_FOLDER --beam 4"""
     from experiments.tryout import main
 
+    sys.stdin.reconfigure(errors="replace")
     main(checkpoint, beam, length_penalty, picture)
 
 

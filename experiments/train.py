@@ -193,6 +193,11 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
         print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
         last.rename(aside)
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
+    if not cli.best.best_model_path:
+        raise BadInput(
+            f"no validation took place in {trainer.global_step} steps, so there is no checkpoint to test: "
+            f"lower trainer.val_check_interval (now {trainer.val_check_interval}) or train longer"
+        )
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
     tested = test(cli, Path(cli.best.best_model_path))
     logged = read_metrics(run.folder / "metrics.csv")
@@ -224,13 +229,18 @@ def trained_sibling(run: Run, code: str) -> tuple[dict[str, Any], Path] | None:
 
 def answer(cli: AblationCLI, run: Run) -> dict[str, Any]:
     """What the result says: of a training, or of a sibling's checkpoint tested in another way."""
-    if found := run.has_siblings and trained_sibling(run, cli.code["code_fingerprint"]):
+    if found := shares_training(cli, run) and trained_sibling(run, cli.code["code_fingerprint"]):
         sibling, checkpoint = found
         print(f"trained already as run {sibling['key']}: its checkpoint is tested")
         of_tests = tuple(f"{split}/" for split in cli.datamodule.test_splits)
         kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
         return {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
     return {"metrics": fit_and_test(cli, run)}
+
+
+def shares_training(cli: AblationCLI, run: Run) -> bool:
+    """Several ranks train for themselves: those that a cluster starts could not agree on who waits for a sibling."""
+    return run.has_siblings and cli.trainer.world_size == 1
 
 
 def fits(checkpoint: Path, cli: AblationCLI) -> bool:
@@ -255,12 +265,12 @@ def train(arguments: list[str]) -> int:
     with contextlib.ExitStack() as held:
         if main_rank:
             held.enter_context(lock(run.folder, "a run"))
-        if main_rank and run.has_siblings:  # the first trains, the others wait for its checkpoint
-            held.enter_context(lock(run.folder.parents[1] / f".training-{run.training}", "a training", wait=True))
         if finished(run.folder):  # by another process, while this one came
             return 0
         torch.set_flush_denormal(True)
         cli = built(run, arguments)
+        if shares_training(cli, run):  # the first trains, the others wait for its checkpoint
+            held.enter_context(lock(run.folder.parents[1] / f".training-{run.training}", "a training", wait=True))
         keep = record if cli.trainer.is_global_zero else lambda run, *_, **__: run.folder
         try:
             check_in_use(cli, run)

@@ -40,7 +40,10 @@ def main(checkpoint: Path, beam: int, length_penalty: float, picture: Path | Non
         if picture:
             from experiments.pictures import attention_chart, save
 
-            save(attention_chart(*cross_attention(model, tokenizer, source, translations)), picture)
+            try:
+                save(attention_chart(*cross_attention(model, tokenizer, source, translations)), picture)
+            except OSError as error:
+                raise BadInput(f"cannot write {picture}: {error.strerror}") from error
             print(f"cross-attention of the first sentence: {picture}", file=sys.stderr)
             picture = None
 
@@ -49,7 +52,7 @@ def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer]:
     """The model, in evaluation mode, and its tokeniser.
 
     Raises:
-        BadInput: no such file, or not a checkpoint of this project.
+        BadInput: no such file, or not a checkpoint of this version of the project.
     """
     path = checkpoint / "checkpoints" / "best.ckpt" if checkpoint.is_dir() else checkpoint
     if not path.is_file():
@@ -58,12 +61,12 @@ def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer]:
         kept = torch.load(path, weights_only=True, map_location="cpu")
         kind, settings, weights = load_class(kept["class_path"], "model"), kept["hyper_parameters"], kept["state_dict"]
         (tokenizer,) = [v["tokenizer"] for v in kept.values() if isinstance(v, dict) and "tokenizer" in v]
-    except Exception as error:  # whatever torch finds wrong with a file that is none of ours
-        raise BadInput(f"{path} is no checkpoint that this project has written ({type(error).__name__})") from error
-    types = parameters_of(kind)
-    pages = {n: types[n](**v) if dataclasses.is_dataclass(types[n]) else v for n, v in settings.items()}
-    model = kind(**pages)
-    model.load_state_dict(weights)
+        types = parameters_of(kind)
+        pages = {n: types[n](**v) if dataclasses.is_dataclass(types[n]) else v for n, v in settings.items()}
+        model = kind(**pages)
+        model.load_state_dict(weights)
+    except Exception as error:  # whatever is wrong with a file that is none of ours, or older than this code
+        raise BadInput(f"{path} is no checkpoint of this version of the project ({type(error).__name__})") from error
     return model.eval(), Tokenizer.from_str(tokenizer)
 
 
@@ -84,7 +87,7 @@ def translated(model: Translation, tokenizer: Tokenizer, lines: list[str], decod
             known = tokenizer.get_vocab()
             unknown = [word for word in line.split() if word not in known]
             print(f"not in the vocabulary of {len(known)}: {', '.join(unknown)}", file=sys.stderr)
-        if len(ids) == limit:
+        if len(tokenizer.encode(line).ids) + 1 > limit:
             print(f"cut to {limit} tokens: {line[:60]}…", file=sys.stderr)
     source = padded(tuple(encoded))
     return source, model.translate(source, decoding)

@@ -23,16 +23,21 @@ class MistakenTranslation(Translation):
     Args:
         mistake:
             none: the correct model.
-            divided_twice: scores divided by √d_k where they are made and again before the softmax, by d_k in all.
+            divided_twice: scores divided by √d_k where they are made and again before the softmax, by d_k in all
+                (beside `score_divisor: sqrt_d_k`).
             softmax_over_queries: the weights of a key sum to 1 over the queries, not those of a query over the keys.
             mask_off_by_one: position i sees i + 1 as well, the very token that it is to predict.
             targets_not_shifted: the decoder reads the token that it is to predict, and copies it.
             loss_on_padding: padding counts as a target, in the loss and in the number of tokens.
-            norm_inside: x + LayerNorm(Sublayer(x)) in place of post-norm's LayerNorm(x + Sublayer(x)).
+            norm_inside: x + LayerNorm(Sublayer(x)) in place of post-norm's LayerNorm(x + Sublayer(x)) (beside
+                `norm: post`).
             no_embedding_factor: embeddings without the factor √d_model beside positions of size 1.
         translation: everything that `Translation` takes.
 
     Validation and test are made with the same mistake, as they would be in a program that has it.
+
+    Raises:
+        ValueError: where a mistake is made of a choice that the model has not.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ def none(model: Translation) -> None:
 
 
 def divided_twice(model: Translation) -> None:
+    needs(model, "score_divisor", "sqrt_d_k")
     for attention in attentions(model):
         attention.scale = attention.scale**2
 
@@ -87,6 +93,7 @@ def loss_on_padding(model: Translation) -> None:
 
 
 def norm_inside(model: Translation) -> None:
+    needs(model, "norm", "post")
     arch = model.hparams["arch"]
     for stack in (model.network.encoder, model.network.decoder):
         for layer in stack.layers:
@@ -106,6 +113,11 @@ class NormInside(nn.Module):
 
 def no_embedding_factor(model: Translation) -> None:
     model.network.source_embedding.factor = model.network.target_embedding.factor = 1.0
+
+
+def needs(model: Translation, choice: str, word: str) -> None:
+    if (there := model.hparams["arch"][choice]) != word:
+        raise ValueError(f"this mistake is made of arch.{choice} {word}, not of {there}")
 
 
 def attentions(model: Translation) -> list[MultiHeadAttention]:

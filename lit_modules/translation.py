@@ -57,6 +57,7 @@ class EncoderDecoder(nn.Module):
         self.target_mask = LOOK_AHEAD[look_ahead]
         if cross_attention == "absent":  # nothing is asked of the encoder; DDP wants a gradient for what can learn
             self.encoder.requires_grad_(False)
+            self.source_position.requires_grad_(False)
             self.source_embedding.requires_grad_(weight_tying == "all")
 
     def forward(
@@ -168,8 +169,12 @@ class Translation(AblationModule):
     @staticmethod
     def metric_names(data: L.LightningDataModule) -> list[str]:
         """What validation and test report, for the checkpoint rule and the table."""
-        names = ["nll", "perplexity", "calibration_error", "bleu", *(f"bleu_words_{a}_{b}" for a, b in LENGTHS)]
-        return [f"{split}/{name}" for split in ("valid", *data.test_splits) for name in names]
+        names = []
+        for split in ("valid", *data.test_splits):
+            words = [len(line.split()) for line in data.sources(split)]
+            bins = [f"bleu_words_{a}_{b}" for a, b in LENGTHS if any(a <= n <= b for n in words)]
+            names += [f"{split}/{name}" for name in ("nll", "perplexity", "calibration_error", "bleu", *bins)]
+        return names
 
     # ---- training
 
@@ -233,9 +238,9 @@ class Translation(AblationModule):
         """Metrics of the whole split from sums and texts of all ranks: each sentence counts once."""
         for split, evaluation in self.evaluations.items():
             nll, tokens, translations = evaluation.gather(self)
-            calibration_error = float(evaluation.calibration.compute())  # of all ranks
             if not translations:
                 continue
+            calibration_error = float(evaluation.calibration.compute())  # of all ranks
             mean = torch.tensor(nll / max(tokens, 1), dtype=torch.float64)
             metrics = {"nll": float(mean), "perplexity": float(mean.exp()), "calibration_error": calibration_error}
             metrics |= self.bleu(split, translations)

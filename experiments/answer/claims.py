@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from experiments.launch.question import Question
+from experiments.launch.question import ROOT, Question
 
 
 @lru_cache
@@ -15,8 +15,8 @@ def claims() -> dict[str, Any]:
 
 
 def claim_of(question: Question) -> dict[str, Any]:
-    """Empty for a question without a claim."""
-    return claims().get(question.name, {})
+    """Empty for a question without a claim; a sweep file elsewhere has none, whatever its name."""
+    return claims().get(question.name, {}) if question.path.resolve().parent == ROOT / "sweeps" else {}
 
 
 def claim_lines(question: Question) -> list[str]:

@@ -10,7 +10,7 @@ from experiments.record.result import finished, read_result
 
 from .claims import claim_of
 from .render import as_markdown, as_terminal
-from .results import COMMITTED, groups
+from .results import groups
 from .tuning import tuned
 from .verdicts import verdicts
 
@@ -38,12 +38,12 @@ def line(question: Question, out: Path) -> list[str]:
 
 
 def table_of_claims(questions: list[Question], out: Path) -> str:
-    """A row for each check of each claim that has results: own ones, else those that the project ships."""
+    """A row for each check of each claim, from results of the sweep file exactly as it stands."""
     heads = ["question", "the claim", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
-        known = groups(question, out) or groups(question, COMMITTED)
-        own = [g for g in known if g.recipe == question.recipe] or known
+        variant = runs(question, out)[0][2].variant
+        own = [g for g in groups(question, out) if g.recipe == question.recipe and g.variant == variant]
         published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
         if own:
             group = tuned(own[-1])

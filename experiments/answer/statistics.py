@@ -62,8 +62,10 @@ def equivalent(arm: dict[int, float], baseline: dict[int, float], margin: float)
     """p that the paired difference lies outside ±margin: two one-sided t-tests (Schuirmann 1987), the larger p."""
     seeds = sorted(set(arm) & set(baseline))
     difference = np.array([arm[s] - baseline[s] for s in seeds])
-    if len(seeds) < 2 or np.ptp(difference) == 0:
+    if len(seeds) < 2:
         return None
+    if np.ptp(difference) == 0:  # known exactly
+        return 0.0 if abs(difference[0]) < margin else 1.0
     above = stats.ttest_1samp(difference, -margin, alternative="greater").pvalue
     below = stats.ttest_1samp(difference, margin, alternative="less").pvalue
     return float(max(above, below))

@@ -184,9 +184,10 @@ def layers(group: Group) -> list[dict[str, Any]]:
                     at, _, rest = name.partition("/")
                     if at == when and rest.endswith("/layer_gradient"):
                         values.setdefault(rest.removesuffix("/layer_gradient"), []).append(value)
-            means = {layer: fmean(values[layer]) for layer in sorted(values, reverse=True, key=layer_place)}
-            table.append(choices_of(group.question, arm) | {"step": "first" if when == "start" else "last"} | means)
-    return table
+            means = {layer: fmean(norms) for layer, norms in values.items()}
+            table.append((choices_of(group.question, arm) | {"step": "first" if when == "start" else "last"}, means))
+    names = sorted({layer for _, means in table for layer in means}, reverse=True, key=layer_place)
+    return [row | {layer: means.get(layer) for layer in names} for row, means in table]
 
 
 def layer_place(layer: str) -> tuple[str, int]:

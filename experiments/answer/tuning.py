@@ -21,22 +21,26 @@ def tuned(group: Group) -> Group:
     candidates: dict[Arm, dict[Any, dict[int, dict[str, Any]]]] = defaultdict(dict)
     for arm, seeds in group.results.items():
         candidates[arm[:at] + arm[at + 1 :]][arm[at]] = seeds
-    best = {arm: min(tried, key=lambda value, tried=tried: badness(tried[value])) for arm, tried in candidates.items()}
-    metric = next(r["selection"]["metric"] for seeds in group.results.values() for r in seeds.values())
+    wanted = len(group.question.seeds)
+    best = {
+        arm: min(tried, key=lambda value, tried=tried: badness(tried[value], wanted))
+        for arm, tried in candidates.items()
+    }
+    metrics = {r["selection"]["metric"] for seeds in group.results.values() for r in seeds.values()}
     return replace(
         group,
         question=replace(group.question, varied={k: v for k, v in group.question.varied.items() if k != key}),
         results={arm: candidates[arm][value] for arm, value in best.items()},
         tuned={
-            arm: f"{short(key)} {value:g}, best of {len(candidates[arm])} by {metric}"
+            arm: f"{short(key)} {value:g}, best of {len(candidates[arm])} by {", ".join(metrics)}"
             + ("" if len(candidates[arm]) == len(values) else f" ({len(values)} wanted)")
             for arm, value in best.items()
         },
     )
 
 
-def badness(seeds: dict[int, dict[str, Any]]) -> tuple[int, float]:
-    """Fewest lost seeds first, then the mean of the validation metric that chose the checkpoints."""
-    done = [r for r in seeds.values() if r["status"] == "finished"]
+def badness(seeds: dict[int, dict[str, Any]], wanted: int) -> tuple[int, float]:
+    """Fewest seeds lost, diverged or missing, first; then the mean of the validation metric that chose checkpoints."""
+    done = [r for r in seeds.values() if r["status"] == "finished" and "best" in r["selection"]]
     scores = [r["selection"]["best"] * (1 if r["selection"]["mode"] == "min" else -1) for r in done]
-    return len(seeds) - len(done), fmean(scores) if scores else float("inf")
+    return wanted - len(done), fmean(scores) if scores else float("inf")

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.launch.question import short
+from experiments.launch.question import BadInput, read, short
 
 from .claims import claim_of
 from .results import Arm, Group
-from .statistics import Difference, equivalent, holm, mean_sd, paired
+from .statistics import Difference, equivalent, fisher, holm, mean_sd, paired
 from .table import diverged, finished
 
 LEVEL = 0.05
@@ -19,8 +19,9 @@ class Verdict:
 
     Attributes:
         says: what the claim says of one arm, in a few words.
-        ours: our figures: baseline → arm, difference and interval.
-        verdict: confirmed | refuted | equal within ±margin | not detectable here | no answer yet.
+        ours: our figures over the seeds that both have: baseline → arm, and the difference's interval.
+        verdict: confirmed | refuted | equal within ±margin | not detectable here | no answer yet. An equality is
+            refuted where the difference's uncorrected 95 % interval lies beyond the margin.
         p: Holm's correction over the claim's checks; of the difference, or of the equivalence for `equal`.
     """
 
@@ -35,42 +36,61 @@ class Verdict:
 
 
 def verdicts(group: Group) -> list[Verdict]:
-    """A verdict for each check of the question's claim; the group must be `tuned`."""
+    """A verdict for each check whose arms the question still has; the group must be `tuned`."""
     checks = claim_of(group.question).get("checks", [])
-    found = [(check, *compared(group, check)) for check in checks]
-    p_values = [p_of(check, difference, values) for check, difference, values in found]
+    pairs = [(check, *arms_of(group, check)) for check in checks]
+    asked = [tuple(arm.values()) for arm in group.question.arms()]
+    found = [
+        (check, *compared(group, check, arm, against))
+        for check, arm, against in pairs
+        if arm in asked and (against in asked or "than" in check)
+    ]
+    p_values = [p_of(check, difference, values) for check, difference, values, _ in found]
     known = [i for i, p in enumerate(p_values) if p is not None]
     for i, p in zip(known, holm([p_values[i] for i in known]), strict=True):
         p_values[i] = p
     return [
-        Verdict(check["says"], figures(difference, values), word(check, difference, p), p)
-        for (check, difference, values), p in zip(found, p_values, strict=True)
+        Verdict(check["says"], lost or figures(difference, values), word(check, difference, p), p)
+        for (check, difference, values, lost), p in zip(found, p_values, strict=True)
     ]
 
 
 Values = tuple[dict[int, float], dict[int, float]]  # of the arm and of its baseline, by seed
 
 
-def compared(group: Group, check: dict[str, Any]) -> tuple[Difference | None, Values]:
-    """The arm against the baseline of its stratum, or against the arm that the check names."""
+def arms_of(group: Group, check: dict[str, Any]) -> tuple[Arm, Arm]:
+    """The check's arm, and the baseline of its stratum or the arm that the check names.
+
+    What a check leaves out is the first value of the sweep file, also where the question was narrowed.
+
+    Raises:
+        BadInput: claims.yaml names a choice that the sweep file does not vary.
+    """
+    question, whole = group.question, read(str(group.question.path)).varied
+    firsts = {short(key): whole.get(key, values)[0] for key, values in question.varied.items()}
+    for wanted in (check["arm"], check.get("against", {})):
+        if unknown := set(wanted) - set(firsts):
+            raise BadInput(f"claims.yaml, {question.name}: {unknown.pop()} is none of {', '.join(firsts)}")
+    arm = firsts | check["arm"]
+    against = firsts | check["against"] if "against" in check else arm | dict([next(iter(firsts.items()))])
+    return tuple(arm.values()), tuple(against.values())
+
+
+def compared(group: Group, check: dict[str, Any], arm: Arm, against: Arm) -> tuple[Difference | None, Values, str]:
+    """Difference, values by seed, and, where seeds diverged, the counts that stand in their place."""
     metric = check.get("metric", group.question.metric)
-    arm = arm_of(group, check["arm"])
-    against = arm_of(group, check["against"]) if "against" in check else baseline_of(group, arm)
-    seeds = group.results.get(arm, {}), group.results.get(against, {})
-    values = finished(seeds[0], metric), finished(seeds[1], metric)
-    whole = not any(map(diverged, seeds))
-    return paired(*values) if whole else None, values
-
-
-def arm_of(group: Group, wanted: dict[str, Any]) -> Arm:
-    """The arm with these values, the others being the first of their choice."""
-    known = {short(key): values for key, values in group.question.varied.items()}
-    assert set(wanted) <= set(known), f"{wanted} in claims.yaml: the choices are {', '.join(known)}"
-    return tuple(wanted.get(name, values[0]) for name, values in known.items())
-
-
-def baseline_of(group: Group, arm: Arm) -> Arm:
-    return (group.question.varied[group.question.contrast][0], *arm[1:])
+    seeds, base_seeds = group.results.get(arm, {}), group.results.get(against, {})
+    values = finished(seeds, metric)
+    if "than" in check:  # a figure of theory instead of an arm
+        return paired(values, dict.fromkeys(values, check["than"])), (values, dict.fromkeys(values, check["than"])), ""
+    both = sorted(set(values) & set(base := finished(base_seeds, metric)))
+    pair = {s: values[s] for s in both}, {s: base[s] for s in both}
+    gone = [(len(diverged(s)), sum(r["status"] != "failed" for r in s.values())) for s in (base_seeds, seeds)]
+    if any(count for count, _ in gone):
+        (base_lost, base_n), (lost, n) = gone
+        p = fisher(lost, n, base_lost, base_n)
+        return None, pair, f"diverged {base_lost} of {base_n} → {lost} of {n}, Fisher p {p:.3g}, uncorrected"
+    return paired(*pair), pair, ""
 
 
 def p_of(check: dict[str, Any], difference: Difference | None, values: Values) -> float | None:
@@ -85,6 +105,8 @@ def word(check: dict[str, Any], difference: Difference | None, p: float | None) 
     if check["direction"] == "equal":
         if p < LEVEL:
             return f"equal within ±{check['margin']:g}"
+        if difference.low is None:  # no spread at all
+            return "refuted"
         outside = difference.low > check["margin"] or difference.high < -check["margin"]
         return "refuted" if outside else "not detectable here"
     if p >= LEVEL:
@@ -93,9 +115,9 @@ def word(check: dict[str, Any], difference: Difference | None, p: float | None) 
 
 
 def figures(difference: Difference | None, values: Values) -> str:
-    arm, baseline = (mean_sd(list(v.values())) if v else None for v in values)
-    if arm is None or baseline is None:
+    if not values[0]:
         return "no results"
+    arm, baseline = (mean_sd(list(v.values())) for v in values)
     digits = 2 if max(abs(arm[0]), abs(baseline[0])) >= 10 else 3
 
     def shown(mean: float, sd: float | None) -> str:

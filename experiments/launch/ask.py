@@ -16,6 +16,15 @@ def runs(question: Question, out: Path) -> list[tuple[dict, int, Run]]:
     return [(arm, seed, run_of(question, arm, seed, out)) for arm, seed in question.runs()]
 
 
+def siblings_last(missing: list[tuple[dict, int, Run]]) -> list[tuple[dict, int, Run]]:
+    """One run of each training first: the others are tested from its checkpoint and would only wait."""
+    first, later = {}, []
+    for job in missing:
+        if first.setdefault(job[2].training, job) is not job:
+            later.append(job)
+    return [*first.values(), *later]
+
+
 def ask(question: Question, out: Path, jobs: int) -> list[Job]:
     """Runs what has no result yet, and returns those jobs; an empty list where there was nothing to do.
 
@@ -32,7 +41,7 @@ def ask(question: Question, out: Path, jobs: int) -> list[Job]:
 
         print(f"{question.name}: {len(missing)} of {len(wanted)} runs to do; checking the arms", file=sys.stderr)
         check(question)
-        waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in missing]
+        waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(missing)]
         pool = Pool(waiting, jobs)
         with Display(len(waiting)) as display:
             for state in pool.states():

@@ -32,7 +32,10 @@ def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float
     return counter.get_total_flops() / int(model.batch_tokens(batch))
 
 
-OF_TRAINING = ("selection", "flops", "tokens", "tokens_per_step", "steps", "seconds", "tokens_per_second")
+OF_TRAINING = (
+    "selection", "flops", "tokens", "tokens_per_step", "steps", "seconds", "tokens_per_second", "peak_memory_bytes",
+    "padding", "world_size", "hardware",
+)  # fmt: skip
 
 
 def record(run: Run, cli: "AblationCLI", status: str, started: float, sibling: dict | None = None, **more: Any) -> Path:

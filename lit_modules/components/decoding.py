@@ -161,4 +161,4 @@ def beam(
         if not going.all():
             step.keep((first + torch.arange(width, device=device))[going].flatten())
             alive, log_p, newest, hypotheses = alive[going], log_p[going], newest[going], hypotheses[going]
-    return best[:, : int((best != pad_id).sum(dim=1).max())]
+    return best[:, : position + 1]

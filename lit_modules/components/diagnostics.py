@@ -44,6 +44,8 @@ def leak(
     The second half of each row is exchanged, padding left alone; the first half's outputs are compared.
     """
     half = ids.shape[1] // 2
+    if half == 0:  # nothing comes before anything
+        return 0.0
     other = ids.clone()
     other[:, half:] = torch.where(ids == pad_id, ids, ids % (vocab_size - 1) + 1)[:, half:]  # never padding (0)
     change = (logits_of(other) - logits_of(ids))[:, :half]

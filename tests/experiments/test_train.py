@@ -63,7 +63,7 @@ def done(arguments):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_recipe_runs_under_smoke_and_leaves_a_whole_result(recipe, parallel_folder, nested_folder):
     folder = nested_folder if "translation.en" in recipe.read_text() else parallel_folder
-    local = [f"--data.dataset={folder}", "--data.config=null"] if "ParallelText" in recipe.read_text() else TINY
+    local = [f"--data.dataset={folder}"] if "ParallelText" in recipe.read_text() else TINY
     arguments = ["fit", "--config", str(recipe), "--config", SMOKE, *local]
     result = done(arguments)
     assert set(REQUIRED) <= set(result) and result["status"] == "finished" and result["steps"] == 4
@@ -217,7 +217,8 @@ def test_a_crashed_run_says_why_and_is_tried_again(monkeypatch):
     ("--model.max_length=2.5", "2.5 is not known; it takes int"),
     ("--trainer.val_check_interval=50", "max_steps 4: no validation would take place.*lower trainer.val_check_interval 50"),
     ("--trainer.accumulate_grad_batches=3", "val_check_interval 2 is no multiple of accumulate_grad_batches 3"),
-    ("--selection.metric=valid/blue", r"'valid/blue' is not known; it takes valid/nll \| valid/perplexity \| valid/bleu"),
+    ("--selection.metric=valid/bleu_words_33_40", "'valid/bleu_words_33_40' is not known; it takes valid/nll"),
+    ("--selection.metric=valid/blue", r"'valid/blue' is not known; it takes valid/nll \| valid/perplexity \| valid/calibration_error \| valid/bleu"),
 ])  # fmt: skip
 def test_bad_input_is_one_message(flag, message):
     with pytest.raises(BadInput, match=message):
@@ -242,6 +243,11 @@ def test_bad_data_is_one_message(flag, message, parallel_folder):
     ]
     with pytest.raises(BadInput, match=message):
         program.train(arguments)
+
+
+def test_a_training_without_a_validation_says_so():
+    with pytest.raises(BadInput, match="no validation took place in 4 steps"):
+        program.train(toy("--trainer.check_val_every_n_epoch=1", "--trainer.val_check_interval=1.0"))
 
 
 def test_the_exit_status_of_bad_input_is_2_and_nothing_is_left(tmp_path):
@@ -539,11 +545,13 @@ def test_layer_gradients_together_are_the_whole_stacks_gradient():
     assert metrics["start/leak"] == metrics["end/leak"] == 0 and metrics["train/nll"] > 0
 
 
-def test_nothing_reaches_the_source_without_cross_attention():
-    cli = program.AblationCLI(None, toy("--model.cross_attention=absent"))
+@pytest.mark.parametrize("more", [[], ["--model.position=learned"], ["--model.weight_tying=none"]])
+def test_nothing_reaches_the_source_without_cross_attention(more):
+    cli = program.AblationCLI(None, toy("--model.cross_attention=absent", *more))
     cli.datamodule.setup("fit")
     network, batch = cli.model.eval().network, next(iter(cli.datamodule.val_dataloader()))
     other = batch["source"].flip(0)
     assert torch.equal(network(batch["source"], batch["target"]), network(other, batch["target"]))
     cli.model.training_loss(batch).smoothed.backward()
+    assert sum(p.requires_grad for p in cli.model.parameters()) > 0
     assert all((p.grad is not None) == p.requires_grad for p in cli.model.parameters()), "DDP needs it so"

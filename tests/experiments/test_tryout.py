@@ -85,7 +85,7 @@ def test_bad_input_is_one_message(run_folder, tmp_path):
     with pytest.raises(BadInput, match="no checkpoint .*give a run's folder"):
         restored(tmp_path / "nothing")
     (tmp_path / "some.ckpt").write_text("none of ours")
-    with pytest.raises(BadInput, match="some.ckpt is no checkpoint that this project has written"):
+    with pytest.raises(BadInput, match="some.ckpt is no checkpoint of this version of the project"):
         restored(tmp_path / "some.ckpt")
     with pytest.raises(BadInput, match="ends with .html, .svg or .png"):
         main(run_folder, 1, 0.6, tmp_path / "picture.jpg")

@@ -14,7 +14,8 @@ from experiments.answer.statistics import equivalent
 from experiments.answer.table import layers, other_metrics, rows_of
 from experiments.answer.tuning import tuned
 from experiments.answer.verdicts import verdicts
-from experiments.launch.question import ROOT, read, short
+from experiments.launch.ask import runs, siblings_last
+from experiments.launch.question import ROOT, BadInput, read, short
 
 LR, NORM = "model.optim.lr", "model.arch.norm"
 
@@ -78,14 +79,16 @@ def test_the_rate_is_chosen_by_validation_for_each_arm_and_the_test_has_no_say(m
 
 def test_a_rate_that_loses_seeds_is_not_chosen_and_a_missing_one_is_said(monkeypatch):
     asked = tuned_question(monkeypatch)
+    asked.varied[LR] = (0.003, 0.001, 0.0005)
     table = {
+        ("post", 0.0005): {0: one({NORM: "post", LR: 0.0005}, 0, 80, 0.1)},
         ("post", 0.003): {s: one({NORM: "post", LR: 0.003}, s, 80, 0.1, "diverged" if s == 1 else "finished") for s in range(3)},
         ("post", 0.001): {s: one({NORM: "post", LR: 0.001}, s, 70, 0.9) for s in range(3)},
         ("pre", 0.001): {s: one({NORM: "pre", LR: 0.001}, s, 75, 0.9) for s in range(3)},
     }
     chosen = tuned(group(asked, table))
-    assert chosen.tuned[("post",)] == "lr 0.001, best of 2 by valid/nll"
-    assert chosen.tuned[("pre",)] == "lr 0.001, best of 1 by valid/nll (2 wanted)"
+    assert chosen.tuned[("post",)] == "lr 0.001, best of 3 by valid/nll"
+    assert chosen.tuned[("pre",)] == "lr 0.001, best of 1 by valid/nll (3 wanted)"
 
 
 # ---- verdicts
@@ -120,7 +123,40 @@ def test_no_verdict_is_given_where_the_seeds_cannot_carry_one(monkeypatch):
     assert judged(monkeypatch, lower, [10], [50]).verdict == "no answer yet"
     assert judged(monkeypatch, lower, [], [50, 51]).words == "no answer yet (no results)"
     lost = judged(monkeypatch, lower, [10, 11, 12], [50, 52, 51], open={1: "diverged"})
-    assert lost.verdict == "no answer yet" and lost.p is None
+    assert lost.words == "no answer yet (diverged 0 of 3 → 1 of 3, Fisher p 1, uncorrected)"
+    assert judged(monkeypatch, lower, [10, 11], [50, 52, 51]).ours.startswith("51.00 ± 1.41 → 10.50 ± 0.71, n 2"), "of the seeds that both have"
+
+
+def test_a_check_may_name_a_figure_of_theory(monkeypatch):
+    than = {"than": 4.0, "direction": "lower"}
+    assert judged(monkeypatch, than, [3.0, 3.1, 2.9], [9, 9, 9]).verdict == "confirmed"
+    assert judged(monkeypatch, than, [5.0, 5.1, 4.9], [9, 9, 9]).verdict == "refuted", "lower than the baseline does not count"
+    assert judged(monkeypatch, {**than, "direction": "equal", "margin": 0.5}, [4.1, 4.0, 3.9], [9, 9, 9]).verdict == "equal within ±0.5"
+
+
+def test_exactly_equal_arms_are_equal(monkeypatch):
+    same = {"direction": "equal", "margin": 1}
+    assert judged(monkeypatch, same, [50, 52, 51], [50, 52, 51]).verdict == "equal within ±1"
+    assert judged(monkeypatch, same, [52, 54, 53], [50, 52, 51]).verdict == "refuted"
+
+
+def test_a_narrowed_question_keeps_what_its_checks_mean():
+    """`--only` takes checks away; it never moves their words to other numbers."""
+    whole = [v.says for v in verdicts(tuned(group(read("norm"), {})))]
+    some = [v.says for v in verdicts(tuned(group(read("norm").only({"model.optim.warmup_steps": ["0"], "model.arch.n_layers": ["6"]}), {})))]
+    assert len(whole) == 5 and some == ["pre-norm is better with six layers without one"]
+
+
+def test_a_check_of_a_choice_that_does_not_vary_is_named(monkeypatch):
+    monkeypatch.setitem(claims.claims(), "look_ahead", {"checks": [{"says": "", "arm": {"heads": 1}, "direction": "lower"}]})
+    with pytest.raises(BadInput, match="look_ahead: heads is none of look_ahead"):
+        verdicts(group(question("look_ahead"), {}))
+
+
+def test_siblings_wait_at_the_end():
+    asked = read("decoding").with_seeds(2)
+    order = [(arm["model.decoding.method"], seed) for arm, seed, _ in siblings_last(runs(asked, ROOT))]
+    assert order == [("greedy", 0), ("greedy", 1), ("beam", 0), ("sample", 0), ("beam", 1), ("sample", 1)]
 
 
 def test_holms_correction_is_over_the_claims_checks(monkeypatch):
@@ -147,12 +183,12 @@ def test_every_question_has_a_claim_whose_checks_name_its_arms_and_metrics(path)
     assert set(claim) <= {"english", "chinese", "section", "checks", "published", "tune", "also", "layers", "failed"}
     choices = {short(key): values for key, values in asked.varied.items()}
     for check in claim["checks"]:
-        assert set(check) <= {"says", "arm", "against", "metric", "direction", "margin"}
+        assert set(check) <= {"says", "arm", "against", "than", "metric", "direction", "margin"}
         assert check["direction"] in ("lower", "higher", "equal") and ("margin" in check) == (check["direction"] == "equal")
         for wanted in (check["arm"], check.get("against", {})):
             assert all(value in choices[name] for name, value in wanted.items()), wanted
         contrast = short(asked.contrast)
-        assert check["arm"].get(contrast, choices[contrast][0]) != choices[contrast][0] or "against" in check
+        assert check["arm"].get(contrast, choices[contrast][0]) != choices[contrast][0] or {"against", "than"} & set(check)
     assert claim.get("tune", LR) in asked.varied or "tune" not in claim
 
 
@@ -160,7 +196,9 @@ def test_every_metric_that_a_claim_names_is_one_that_the_model_reports():
     from datamodules.translation import ToyTranslation
     from lit_modules.translation import Translation
 
-    known = {*Translation.metric_names(ToyTranslation(train_pairs=50, eval_pairs=5)), "train/nll", "train/loss", "end/leak"}
+    data = ToyTranslation(train_pairs=50, eval_pairs=300)
+    data.load()
+    known = {*Translation.metric_names(data), "train/nll", "train/loss", "end/leak"}
     for name, claim in claims.claims().items():
         named = {*claim.get("also", ()), *(c["metric"] for c in claim["checks"] if "metric" in c)}
         named |= {claim["failed"]["metric"]} if "failed" in claim else set()
@@ -192,10 +230,14 @@ def test_other_metrics_layers_and_failures(monkeypatch):
 
 def test_the_table_of_claims(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    variant = runs(read("look_ahead"), tmp_path)[0][2].variant
     for word, values in (("masked", [50, 52, 51]), ("open", [1, 2, 3])):
         for seed, value in enumerate(values):
-            arm = {"model.look_ahead": word}
-            put(tmp_path / "out", **{**one(arm, seed, value, **{"train/nll": value / 10, "valid/nll": 1.0 + seed / 9 - value / 99}), "question": "look_ahead", "key": f"{word}{seed}"})
+            more = {"question": "look_ahead", "key": f"{word}{seed}", "variant": variant}
+            metrics = {"train/nll": value / 10, "valid/nll": 1.0 + seed / 9 - value / 99}
+            put(tmp_path / "out", **{**one({"model.look_ahead": word}, seed, value, **metrics), **more})
+            other = {"key": f"{word}{seed}o", "variant": "other", "ended": "2030-01-01T00:00:00Z"}
+            put(tmp_path / "out", **{**one({"model.look_ahead": word}, seed, 7.0, **metrics), **more, **other})
     text = table_of_claims([read("look_ahead"), read("heads")], tmp_path / "out")
     assert "51.00 ± 1.00 → 2.00 ± 1.00, n 3" in text and text.count("look_ahead") == 1 and "heads" not in text
     assert "Raschka 2024, ch06/02 README, rows 1 and 17: masked 95.0, open 95.33" in text

@@ -89,6 +89,18 @@ def test_a_beam_of_one_is_greedy(alpha, seed):
     assert [real(r) for r in narrow] == [real(r) for r in greedy]
 
 
+def test_a_weak_model_may_write_padding_in_the_middle():
+    """It takes a place like any other token: greedy and a beam of one agree on it."""
+
+    class Padding(Table):
+        def logits(self, history):
+            return torch.eye(8)[[5, PAD, 6, EOS][len(history) - 1]] * 9
+
+    limits = torch.tensor([6])
+    assert one_by_one(Padding(1, 8), likeliest, limits=limits, **ENDS).tolist() == [[5, PAD, 6, EOS]]
+    assert beam(Padding(1, 8), width=1, length_penalty=0.6, limits=limits, **ENDS).tolist() == [[5, PAD, 6, EOS]]
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.integers(1, 5), alpha=st.sampled_from([0.0, 0.6, 1.0]))
 def test_a_sentence_does_not_depend_on_its_batch_mates(seed, width, alpha):

@@ -122,6 +122,12 @@ def test_norm_inside_by_hand():
     torch.testing.assert_close(residual(x, lambda _: y), x + F.layer_norm(y, (D_MODEL,)))
 
 
+def test_a_mistake_of_a_choice_that_is_not_there_is_refused():
+    arch = Arch(d_model=D_MODEL, n_heads=HEADS, d_ff=20, n_layers=1, norm="pre")
+    with pytest.raises(ValueError, match="made of arch.norm post, not of pre"):
+        MistakenTranslation(arch=arch, optim=Optim(lr=1e-2, warmup_steps=2), vocab_size=VOCAB, mistake="norm_inside")
+
+
 def test_no_factor_leaves_embeddings_small():
     network, ids = built("no_embedding_factor").network, torch.arange(4, VOCAB)[None]
     torch.testing.assert_close(network.source_embedding(ids), network.source_embedding.weight[ids])
