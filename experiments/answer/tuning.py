@@ -32,7 +32,7 @@ def tuned(group: Group) -> Group:
         question=replace(group.question, varied={k: v for k, v in group.question.varied.items() if k != key}),
         results={arm: candidates[arm][value] for arm, value in best.items()},
         tuned={
-            arm: f"{short(key)} {value:g}, best of {len(candidates[arm])} by {", ".join(metrics)}"
+            arm: f"{short(key)} {value:g}, best of {len(candidates[arm])} by {' and '.join(metrics)}"
             + ("" if len(candidates[arm]) == len(values) else f" ({len(values)} wanted)")
             for arm, value in best.items()
         },
