@@ -1,5 +1,6 @@
 """The README is true: its three steps suffice, its tables are those of the committed results, its commands exist."""
 
+import json
 import os
 import re
 import shutil
@@ -9,8 +10,9 @@ import sys
 import pytest
 
 from experiments.answer import results
-from experiments.answer.render import as_markdown, columns
-from experiments.answer.table import rows_of
+from experiments.answer.overview import table_of_claims
+from experiments.answer.render import as_markdown, columns, sheet
+from experiments.answer.table import other_metrics, rows_of
 from experiments.launch.question import ROOT, read
 
 README = (ROOT / "README.md").read_text()
@@ -65,12 +67,31 @@ def test_the_tables_are_those_of_the_committed_results(recipe, only):
         assert line in README, line
 
 
+def test_the_table_of_claims_is_what_the_command_prints():
+    every = [read(path.stem) for path in sorted((ROOT / "sweeps").glob("*.yaml"))]
+    printed = table_of_claims(every, ROOT / "nothing here")
+    assert printed in README
+    assert {q.name for q in every} == set(re.findall(r"^\| `(\w+)` \|", printed, flags=re.MULTILINE)), "each has results"
+
+
+def test_the_fingerprints_of_the_mistakes_are_those_of_the_committed_results():
+    (group,) = results.groups(read("mistakes"), ROOT / "nothing here")
+    assert as_markdown(*sheet(other_metrics(group), ["mistake"])) in README
+
+
+def test_the_time_of_a_token_is_the_measured_one():
+    measured = json.loads((ROOT / "experiments/bench/results/decoding.json").read_text())["milliseconds"]
+    for place, cached in measured["cached"].items():
+        uncached = measured["uncached"][place]
+        assert f"| {place} | {cached:.2f} | {uncached:.2f} | {uncached / cached:.1f} |" in README
+
+
 def test_every_option_and_command_that_it_names_exists():
     said = subprocess.run([sys.executable, "-m", "experiments.cli", "run", "--help"], cwd=ROOT, capture_output=True, text=True,
                           env={**os.environ, "COLUMNS": "200"}).stdout  # fmt: skip
     for option in ("--recipe", "--seeds", "--only", "--set", "--jobs", "--out"):
         assert option in said and option in README
-    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench"}
+    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench", "claims", "try"}
     assert not commands, commands
 
 
