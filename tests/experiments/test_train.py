@@ -108,13 +108,15 @@ def test_the_logged_config_is_the_resolved_one_under_the_sweeps_keys():
 
 def test_the_checkpoint_rebuilds_the_model():
     from lit_modules.choices import Arch
+    from lit_modules.generation import Decoding
     from lit_modules.optimization import Optim
     from lit_modules.translation import Translation
 
     result = done(toy())
     checkpoint = torch.load(identify(toy()).folder / "checkpoints/best.ckpt", weights_only=True)
     kept = checkpoint["hyper_parameters"]
-    model = Translation(**{**kept, "arch": Arch(**kept["arch"]), "optim": Optim(**kept["optim"])})
+    pages = {"arch": Arch(**kept["arch"]), "optim": Optim(**kept["optim"]), "decoding": Decoding(**kept["decoding"])}
+    model = Translation(**{**kept, **pages})
     model.load_state_dict(checkpoint["state_dict"])
     assert checkpoint["global_step"] == result["metrics"]["best_step"]
 
