@@ -148,9 +148,9 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
     groups = results.groups(question, out)
     if of is not None:
-        from experiments.launch.grid import run_of
+        from experiments.launch.grid import variant_of
 
-        variant = run_of(of, *of.runs()[0], out).variant  # the same for all its runs
+        variant = variant_of(of, out)
         groups = [g for g in groups if g.variant == variant and not g.committed]
     if recipe:
         wanted = question.with_recipe(recipe).recipe

@@ -4,6 +4,7 @@ from datetime import datetime
 from pathlib import Path
 
 from experiments.launch.ask import runs
+from experiments.launch.grid import variant_of
 from experiments.launch.progress import clock
 from experiments.launch.question import Question, short
 from experiments.record.result import finished, read_result
@@ -42,7 +43,7 @@ def table_of_claims(questions: list[Question], out: Path) -> str:
     heads = ["question", "the claim", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
-        variant = runs(question, out)[0][2].variant
+        variant = variant_of(question, out)
         own = [g for g in groups(question, out) if g.recipe == question.recipe and g.variant == variant]
         published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
         if own:

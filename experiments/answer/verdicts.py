@@ -38,7 +38,9 @@ class Verdict:
 def verdicts(group: Group) -> list[Verdict]:
     """A verdict for each check whose arms the question still has; the group must be `tuned`."""
     checks = claim_of(group.question).get("checks", [])
-    pairs = [(check, *arms_of(group, check)) for check in checks]
+    whole = read(str(group.question.path)).varied  # also where the question was narrowed
+    firsts = {short(key): whole.get(key, values)[0] for key, values in group.question.varied.items()}
+    pairs = [(check, *arms_of(group.question.name, firsts, check)) for check in checks]
     asked = [tuple(arm.values()) for arm in group.question.arms()]
     found = [
         (check, *compared(group, check, arm, against))
@@ -58,19 +60,18 @@ def verdicts(group: Group) -> list[Verdict]:
 Values = tuple[dict[int, float], dict[int, float]]  # of the arm and of its baseline, by seed
 
 
-def arms_of(group: Group, check: dict[str, Any]) -> tuple[Arm, Arm]:
+def arms_of(question: str, firsts: dict[str, Any], check: dict[str, Any]) -> tuple[Arm, Arm]:
     """The check's arm, and the baseline of its stratum or the arm that the check names.
 
-    What a check leaves out is the first value of the sweep file, also where the question was narrowed.
+    Args:
+        firsts: each choice's first value in the sweep file, the contrast's first: what a check leaves out.
 
     Raises:
         BadInput: claims.yaml names a choice that the sweep file does not vary.
     """
-    question, whole = group.question, read(str(group.question.path)).varied
-    firsts = {short(key): whole.get(key, values)[0] for key, values in question.varied.items()}
     for wanted in (check["arm"], check.get("against", {})):
         if unknown := set(wanted) - set(firsts):
-            raise BadInput(f"claims.yaml, {question.name}: {unknown.pop()} is none of {', '.join(firsts)}")
+            raise BadInput(f"claims.yaml, {question}: {unknown.pop()} is none of {', '.join(firsts)}")
     arm = firsts | check["arm"]
     against = firsts | check["against"] if "against" in check else arm | dict([next(iter(firsts.items()))])
     return tuple(arm.values()), tuple(against.values())
