@@ -1,6 +1,6 @@
 """Batches of sequences of about equal length, by a budget of tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ class Pairs(Dataset):
     def __getitem__(self, index: int) -> tuple[int, np.ndarray, np.ndarray]:
         return index, self.sources[index], self.targets[index]
 
+    def content(self) -> Iterator[np.ndarray]:
+        yield from (*self.sources, *self.targets)
+
 
 def collate(pairs: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
     """{"source": (batch, source), "target": (batch, target + 1), "index": (batch,)}, padded at the end."""
@@ -30,19 +33,23 @@ def collate(pairs: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, torch.
     return {"source": padded(sources), "target": padded(targets), "index": torch.tensor(index)}
 
 
-def padded(sequences: tuple[np.ndarray, ...]) -> torch.Tensor:
-    ids = np.full((len(sequences), max(map(len, sequences))), PAD, dtype=np.int64)
+def padded(sequences: Sequence[np.ndarray], filler: int = PAD) -> torch.Tensor:
+    ids = np.full((len(sequences), max(map(len, sequences))), filler, dtype=np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(ids)
 
 
 class TokenBudget(Sampler):
-    """Batches whose slots, source and target with their padding, stay within `budget`.
+    """Batches whose slots, padding included, stay within `budget`.
 
     Sorted by length so that little is padded. With `shuffle` an epoch's order depends on (seed, epoch) alone: sentences
     of equal lengths are exchanged and batches shuffled. Each rank takes every world-th batch; in training the last
     incomplete round is left out so that all ranks step together, in validation every sentence is read exactly once.
+
+    Args:
+        examples: with `lengths` (examples, sequences of one): a translation has a source and a target, a row of a
+            document's segments is one sequence. What has a method `draw` is drawn anew at each epoch of training.
 
     Attributes:
         epoch: set by Lightning before each epoch.
@@ -50,17 +57,21 @@ class TokenBudget(Sampler):
     """
 
     def __init__(
-        self, lengths: np.ndarray, *, budget: int, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1
+        self, examples: Dataset, *, budget: int, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1
     ) -> None:
-        if (longest := int(lengths.sum(1).max(initial=0))) > budget:
-            raise ValueError(f"one pair has {longest} tokens: data.batch_tokens {budget} must be at least that")
-        if len(lengths) < world:
-            raise ValueError(f"{len(lengths)} sentences cannot be shared by {world} ranks")
-        self.lengths, self.budget, self.shuffle = lengths, budget, shuffle
+        self.examples, self.budget, self.shuffle = examples, budget, shuffle
         self.seed, self.rank, self.world = seed, rank, world
         self.epoch, self.read = 0, (0, 0)
         self.sampler = self  # where Lightning looks for set_epoch
         self.made: tuple[int, list[np.ndarray]] | None = None
+        if (longest := int(self.lengths.sum(1).max(initial=0))) > budget:
+            raise ValueError(f"one example has {longest} tokens: data.batch_tokens {budget} must be at least that")
+        if len(examples) < world:
+            raise ValueError(f"{len(examples)} examples cannot be shared by {world} ranks")
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.examples.lengths
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -69,10 +80,11 @@ class TokenBudget(Sampler):
         """This epoch's batches of all ranks."""
         epoch = self.epoch if self.shuffle else 0
         if self.made is None or self.made[0] != epoch:
+            if self.shuffle and hasattr(self.examples, "draw"):
+                self.examples.draw(self.seed, epoch)
             rng = np.random.default_rng([self.seed, epoch])
             tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
-            source, target = self.lengths.T
-            order = np.lexsort([tie_break, target, source])
+            order = np.lexsort([tie_break, *self.lengths.T[::-1]])
             batches = cut(order, self.lengths, self.budget)
             if len(batches) < self.world:  # a rank without a batch would leave the others waiting
                 batches = np.array_split(order, self.world)
@@ -98,20 +110,20 @@ class TokenBudget(Sampler):
 
 def cut(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
     """Consecutive pieces of `order`, each as long as its padded size permits."""
-    pieces, start, longest = [], 0, (0, 0)
-    for end, (source, target) in enumerate(lengths[order].tolist()):
-        grown = max(longest[0], source), max(longest[1], target)
+    pieces, start, longest = [], 0, [0] * lengths.shape[1]
+    for end, example in enumerate(lengths[order].tolist()):
+        grown = list(map(max, longest, example))
         if sum(grown) * (end + 1 - start) > budget:
             pieces.append(order[start:end])
-            start, grown = end, (source, target)
+            start, grown = end, example
         longest = grown
     return [*pieces, order[start:]] if len(order) else []
 
 
-def loader(pairs: Pairs, batches: TokenBudget, *, workers: int = 0) -> DataLoader:
+def loader(batches: TokenBudget, collate: Callable, *, workers: int = 0) -> DataLoader:
     """Reads the batches; its own generator keeps workers from touching the model's random numbers."""
     return DataLoader(
-        pairs,
+        batches.examples,
         batch_sampler=batches,
         collate_fn=collate,
         num_workers=workers,

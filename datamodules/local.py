@@ -1,10 +1,12 @@
 """Where a data set lies on this machine, if it does (no heavy imports: the launcher asks as well)."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def local_folder(dataset: str) -> Path | None:
-    """The folder of that name, from the working directory, then from the project; None for a hub name."""
-    return next((path for path in (Path(dataset), ROOT / dataset) if path.is_dir()), None)
+    """The folder of that name: from the working directory, from the project, in $ABLATE_DATA; None for a hub name."""
+    shelf = [Path(os.environ["ABLATE_DATA"]) / Path(dataset).name] if os.environ.get("ABLATE_DATA") else []
+    return next((path for path in (Path(dataset), ROOT / dataset, *shelf) if path.is_dir()), None)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,10 +14,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 PAD, BOS, EOS, UNK = range(4)
 CHUNK = 10_000  # texts that are encoded at once: an encoding holds far more than its ids
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
+CLS, SEP, MASK = BOS, EOS, 4  # in BERT's vocabulary, where what begins and ends a row has names of its own
+BERT_SPECIALS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
 
+Kind = Literal["bpe", "word", "wordpiece", "wordpiece-cased"]
 BUILD = {
     # byte-level: every text comes back as it was
     "bpe": lambda: (
+        normalizers.NFC(),
         models.BPE(),
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoders.ByteLevel(),
@@ -28,12 +32,28 @@ BUILD = {
     ),
     # words between spaces: the toy language
     "word": lambda: (
+        normalizers.NFC(),
         models.WordLevel(unk_token=SPECIALS[UNK]),
         pre_tokenizers.WhitespaceSplit(),
         None,
         lambda size: trainers.WordLevelTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False),
     ),
+    # BERT's: words and punctuation marks, cut greedily into the longest known pieces, those within a word with ##
+    "wordpiece": lambda: wordpiece(lowercase=True),
+    "wordpiece-cased": lambda: wordpiece(lowercase=False),
 }  # fmt: skip
+
+
+def wordpiece(lowercase: bool):
+    return (
+        normalizers.BertNormalizer(lowercase=lowercase),
+        models.WordPiece(unk_token=BERT_SPECIALS[UNK]),
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+        lambda size: trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=BERT_SPECIALS, show_progress=False, min_frequency=2
+        ),
+    )
 
 
 def cache_folder() -> Path:
@@ -41,8 +61,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ABLATE_CACHE", Path.home() / ".cache" / "transformer-ablations"))
 
 
-def train_tokenizer(texts: Iterable[str], *, kind: Literal["bpe", "word"], vocab_size: int) -> Tokenizer:
-    """One tokeniser for all of `texts`, in Unicode's NFC; the same texts and arguments are trained once a machine."""
+def train_tokenizer(texts: Iterable[str], *, kind: Kind, vocab_size: int) -> Tokenizer:
+    """One tokeniser for all of `texts`; the same texts and arguments are trained once a machine."""
     texts = list(texts)
     digest = hashlib.sha256(json.dumps([kind, vocab_size]).encode() + Path(__file__).read_bytes())
     for text in texts:
@@ -50,9 +70,9 @@ def train_tokenizer(texts: Iterable[str], *, kind: Literal["bpe", "word"], vocab
     path = cache_folder() / f"tokenizer-{digest.hexdigest()[:24]}.json"
     if path.exists():
         return Tokenizer.from_file(str(path))
-    model, pre_tokenizer, decoder, trainer = BUILD[kind]()
+    normalizer, model, pre_tokenizer, decoder, trainer = BUILD[kind]()
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFC(), pre_tokenizer
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
     if decoder is not None:
         tokenizer.decoder = decoder
     tokenizer.train_from_iterator(texts, trainer(vocab_size), length=len(texts))
@@ -70,11 +90,14 @@ def encode(tokenizer: Tokenizer, texts: list[str], *, max_length: int, bos: bool
     """
     start = [BOS] if bos else []
     room = max_length - len(start) - 1
-    return [
-        np.array(start + encoding.ids[:room] + [EOS], dtype=np.int32)
-        for first in range(0, len(texts), CHUNK)
-        for encoding in tokenizer.encode_batch(texts[first : first + CHUNK], add_special_tokens=False)
-    ]
+    return [np.array([*start, *ids[:room], EOS], dtype=np.int32) for ids in encode_plain(tokenizer, texts)]
+
+
+def encode_plain(tokenizer: Tokenizer, texts: list[str]) -> Iterator[np.ndarray]:
+    """Ids of each text, nothing added and nothing cut."""
+    for first in range(0, len(texts), CHUNK):
+        for encoding in tokenizer.encode_batch(texts[first : first + CHUNK], add_special_tokens=False):
+            yield np.array(encoding.ids, dtype=np.int32)
 
 
 def decode(tokenizer: Tokenizer, ids: torch.Tensor) -> list[str]:

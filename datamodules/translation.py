@@ -1,25 +1,20 @@
 """Sentence pairs for translation: the embedded toy language, and any parallel data set that `datasets` opens."""
 
-import hashlib
 import random
 from abc import abstractmethod
 from typing import Any, Literal
 
-import lightning as L
 import torch
-from tokenizers import Tokenizer
-from torch.utils.data import DataLoader
 
 from . import toy_language
-from .batching import Pairs, TokenBudget, loader
-from .local import local_folder
+from .base import SequenceData, columns_of, open_dataset
+from .batching import Pairs, collate
 from .tokenizer import decode, encode, train_tokenizer
 
 Texts = dict[str, tuple[list[str], list[str]]]  # split → (sources, targets)
-PREPARED: dict[str, tuple] = {}
 
 
-class TranslationData(L.LightningDataModule):
+class TranslationData(SequenceData):
     """Tokenised, length-bucketed sentence pairs. A subclass says where the texts come from.
 
     A batch is {"source": (batch, source), "target": (batch, target + 1), "index": (batch,)}: sources end with EOS,
@@ -34,6 +29,8 @@ class TranslationData(L.LightningDataModule):
         num_workers: loader processes.
     """
 
+    collate = staticmethod(collate)
+
     def __init__(
         self,
         *,
@@ -43,28 +40,21 @@ class TranslationData(L.LightningDataModule):
         max_length: int,
         num_workers: int,
     ) -> None:
-        super().__init__()
-        self.batch_tokens, self.max_length, self.num_workers = batch_tokens, max_length, num_workers
-        self.kind, self.wanted_size = tokenizer, vocab_size
-        self.test_splits = ["test"]
-        self.text: Texts | None = None
-        self.pairs: dict[str, Pairs] = {}
+        super().__init__(batch_tokens=batch_tokens, num_workers=num_workers)
+        self.kind, self.wanted_size, self.max_length = tokenizer, vocab_size, max_length
+
+    @abstractmethod
+    def source(self) -> dict[str, Any]:
+        """What the texts depend on."""
+
+    def where(self) -> dict[str, Any]:
+        return self.source() | {"kind": self.kind, "size": self.wanted_size, "max_length": self.max_length}
 
     @abstractmethod
     def read(self) -> Texts:
         """The texts of train, valid, test and any further test split."""
 
-    def load(self) -> None:
-        """Reads, trains the tokeniser and encodes: once a process for the same arguments."""
-        if self.text is not None:
-            return
-        key = repr((type(self), self.kind, self.wanted_size, self.max_length, self.where()))
-        if key not in PREPARED:
-            PREPARED.clear()  # one data set is enough to hold
-            PREPARED[key] = self.prepare()
-        self.text, self.tokenizer, self.pairs = PREPARED[key]
-
-    def prepare(self) -> tuple[Texts, Tokenizer, dict[str, Pairs]]:
+    def prepare(self) -> dict[str, Any]:
         text = self.read()
         for split, (sources, _) in text.items():
             if not sources:
@@ -77,14 +67,7 @@ class TranslationData(L.LightningDataModule):
             )
             for split, (sources, targets) in text.items()
         }
-        return text, tokenizer, pairs
-
-    @abstractmethod
-    def where(self) -> dict[str, Any]:
-        """What the texts depend on."""
-
-    def describe(self) -> str:
-        return type(self).__name__
+        return {"text": text, "tokenizer": tokenizer, "examples": pairs}
 
     @property
     def vocab_size(self) -> int:
@@ -96,47 +79,7 @@ class TranslationData(L.LightningDataModule):
     def longest(self) -> int:
         """Tokens of the longest sequence that the model will see."""
         self.load()
-        return max(int(pairs.lengths.max()) for pairs in self.pairs.values())
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of all token ids of all splits."""
-        digest = hashlib.sha256()
-        for split, pairs in self.pairs.items():
-            digest.update(split.encode())
-            for sequence in (*pairs.sources, *pairs.targets):
-                digest.update(sequence.tobytes())
-        return digest.hexdigest()[:16]
-
-    # ---- loaders
-
-    def setup(self, stage: str) -> None:
-        self.load()
-
-    def batches(self, split: str) -> TokenBudget:
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return TokenBudget(
-            self.pairs[split].lengths,
-            budget=self.batch_tokens // world if split == "train" else self.batch_tokens,
-            shuffle=split == "train",
-            seed=torch.initial_seed() % 2**63,
-            rank=rank,
-            world=world,
-        )
-
-    def train_dataloader(self) -> DataLoader:
-        batches = self.batches("train")
-        if self.trainer:  # a resumed run goes on where it stood in its epoch
-            epoch = self.trainer.fit_loop.epoch_progress.current.processed
-            batches.set_epoch(epoch)
-            batches.read = epoch, self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        return loader(self.pairs["train"], batches, workers=self.num_workers)
-
-    def val_dataloader(self) -> DataLoader:
-        return loader(self.pairs["valid"], self.batches("valid"), workers=self.num_workers)
-
-    def test_dataloader(self) -> list[DataLoader]:
-        return [loader(self.pairs[s], self.batches(s), workers=self.num_workers) for s in self.test_splits]
+        return max(int(pairs.lengths.max()) for pairs in self.examples.values())
 
     def state_dict(self) -> dict[str, str]:
         """Travels in every checkpoint, so that `ablate try` needs no data."""
@@ -179,7 +122,7 @@ class ToyTranslation(TranslationData):
         self.sizes = {"train_pairs": train_pairs, "eval_pairs": eval_pairs, "max_words": max_words}
         self.test_splits = ["test", "long"]
 
-    def where(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         return self.sizes
 
     def read(self) -> Texts:
@@ -213,7 +156,7 @@ class RandomTargets(TranslationData):
         )
         self.sizes = {"words": words, "length": length, "train_pairs": train_pairs, "eval_pairs": eval_pairs}
 
-    def where(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         return self.sizes
 
     def read(self) -> Texts:
@@ -226,10 +169,10 @@ class RandomTargets(TranslationData):
 
         return {split: (lines(count), lines(count)) for split, count in counts.items()}
 
-    def prepare(self) -> tuple[Texts, Tokenizer, dict[str, Pairs]]:
-        text, tokenizer, pairs = super().prepare()
-        endless = {split: Pairs(p.sources, [target[:-1] for target in p.targets]) for split, p in pairs.items()}
-        return text, tokenizer, endless
+    def prepare(self) -> dict[str, Any]:
+        prepared = super().prepare()
+        endless = {s: Pairs(p.sources, [t[:-1] for t in p.targets]) for s, p in prepared["examples"].items()}
+        return prepared | {"examples": endless}
 
 
 class ParallelText(TranslationData):
@@ -268,29 +211,14 @@ class ParallelText(TranslationData):
         self.dataset, self.config = dataset, config
         self.columns, self.splits = (source, target), {"train": train, "valid": valid, "test": test}
 
-    def where(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         return {"dataset": self.dataset, "config": self.config, "columns": self.columns, "splits": self.splits}
 
     def describe(self) -> str:
         return f"data set {self.dataset!r}"
 
     def read(self) -> Texts:
-        import datasets  # half a second that the toy language need not pay
-
-        folder = local_folder(self.dataset)
-        try:
-            loaded = datasets.load_dataset(str(folder or self.dataset), None if folder else self.config)
-        except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
-            raise ValueError(
-                f"{self.describe()} cannot be opened (a folder with its files, or a hub name): {error}"
-            ) from error
-        return {split: self.columns_of(loaded, name) for split, name in self.splits.items()}
-
-    def columns_of(self, loaded, name: str) -> tuple[list[str], list[str]]:
-        if name not in loaded:
-            raise ValueError(f"{self.describe()} has no split {name!r}; it has {', '.join(loaded)}")
-        rows = loaded[name].flatten()
-        for column in self.columns:
-            if column not in rows.column_names:
-                raise ValueError(f"{self.describe()} has no column {column!r}; it has {', '.join(rows.column_names)}")
-        return list(rows[self.columns[0]]), list(rows[self.columns[1]])
+        loaded = open_dataset(self.dataset, self.config)
+        return {
+            split: tuple(columns_of(loaded, self.dataset, name, self.columns)) for split, name in self.splits.items()
+        }

@@ -24,7 +24,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from experiments.launch.keys import check_keys
+from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
 from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
@@ -75,7 +75,10 @@ class AblationCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--question", type=str, default=None, help="name or path of the sweep file that asks")
         parser.add_argument("--selection", type=Selection, help="the checkpoint rule")
-        parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
+        for given in FROM_DATA:  # a link is passed over where a class does not take the argument
+            parser.link_arguments(f"data.{given}", f"model.init_args.{given}", apply_on="instantiate")
+        for given in FROM_MODEL:
+            parser.link_arguments(f"model.init_args.{given}", f"data.init_args.{given}")
 
     @property
     def flat(self) -> dict[str, Any]:

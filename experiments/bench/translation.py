@@ -94,8 +94,8 @@ def measure(data, rounds: int, bf16: bool) -> dict[str, float]:
     """Medians over the rounds; the ratio is the median of the rounds' own ratios."""
     ours = Side(EncoderDecoder, our_loss, data.vocab_size, bf16)
     peer = Side(TorchTransformer, torchs_loss, data.vocab_size, bf16)
-    sampler = data.batches("train")
-    batches = [collate([data.pairs["train"][i] for i in indices]) for indices in list(sampler)[: STEPS * (rounds + 1)]]
+    examples, chosen = data.examples["train"], list(data.batches("train"))[: STEPS * (rounds + 1)]
+    batches = [collate([examples[i] for i in indices]) for indices in chosen]
     pairs = []
     for i in track(range(rounds + 1), description="bf16" if bf16 else "fp32", transient=True):
         stretch = batches[i * STEPS : (i + 1) * STEPS]

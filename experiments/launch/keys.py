@@ -11,7 +11,10 @@ from typing import Any
 from .question import BadInput
 
 TOP = ("model", "data", "trainer", "selection", "seed_everything", "question", "config")
-FROM_DATA = {"model.vocab_size": "it comes from the data"}
+FROM_DATA = ("vocab_size", "n_labels")  # arguments of a model that the data know
+FROM_MODEL = ("objective", "checkpoint")  # arguments of the data that are the model's own
+LINKED = {f"model.{given}": "it comes from the data" for given in FROM_DATA}
+LINKED |= {f"data.{given}": f"it is the model's: give model.{given}" for given in FROM_MODEL}
 
 
 def check_keys(settings: dict[str, Any]) -> None:
@@ -31,8 +34,8 @@ def check_keys(settings: dict[str, Any]) -> None:
             near = difflib.get_close_matches(key.rsplit(".", 1)[-1], known, n=1)
             advice = f"did you mean {place}{near[0]}? " if near else ""
             raise BadInput(f"unknown key {key}: {advice}known {place or 'keys'}: {', '.join(known)}") from None
-        if key in FROM_DATA:
-            raise BadInput(f"{key} is no choice: {FROM_DATA[key]}")
+        if key in LINKED:
+            raise BadInput(f"{key} is no choice: {LINKED[key]}")
         if not accepts(hint, value):
             raise BadInput(f"{key}: {value!r} is not known; it takes {words(hint)}")
     check_pages(settings)

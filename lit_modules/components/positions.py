@@ -12,22 +12,26 @@ class SinusoidalPosition(nn.Module):
 
     PE(pos + k) is a rotation of PE(pos), the same for every pos. Any length: the table grows when asked.
 
+    Args:
+        size: what the sines are multiplied by; 1 beside embeddings with the factor √d_model, 1/√d_model without it.
+
     Raises:
         ValueError: if d_model is odd.
     """
 
     longest: int | None = None  # no limit
 
-    def __init__(self, d_model: int, max_length: int) -> None:
+    def __init__(self, d_model: int, max_length: int, size: float = 1.0) -> None:
         super().__init__()
+        self.size = size
         if d_model % 2:
             raise ValueError(f"sinusoidal positions come in pairs of sine and cosine: d_model {d_model} is odd")
-        self.register_buffer("table", sinusoids(max_length, d_model), persistent=False)
+        self.register_buffer("table", size * sinusoids(max_length, d_model), persistent=False)
 
     def forward(self, x: Embedded, start: int = 0) -> Embedded:
         end = start + x.shape[1]
         if end > len(self.table):
-            self.table = sinusoids(2 * end, x.shape[2]).to(self.table)
+            self.table = (self.size * sinusoids(2 * end, x.shape[2])).to(self.table)
         return x + self.table[start:end]
 
 

@@ -91,7 +91,7 @@ def test_articles_agree_in_case():
 def test_the_datamodule_knows_every_word_and_holds_integers():
     data = ToyTranslation(train_pairs=20_000, eval_pairs=100)
     data.load()
-    for pairs in data.pairs.values():
+    for pairs in data.examples.values():
         for ids in (*pairs.sources, *pairs.targets):
             assert ids.dtype.kind == "i" and 3 not in ids.tolist()
     assert data.fingerprint == ToyTranslation.fingerprint.fget(data)
@@ -102,5 +102,5 @@ def test_text_survives_the_round_trip():
     data.load()
     import torch
 
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(t[1:]) for t in data.pairs["test"].targets], batch_first=True)
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(t[1:]) for t in data.examples["test"].targets], batch_first=True)
     assert data.texts(ids) == data.references("test")

@@ -46,7 +46,7 @@ def parallel(folder, **more):
 @pytest.mark.parametrize("max_length", [128, 6])
 def test_targets_begin_with_bos_and_end_with_eos_exactly_once(folder, max_length):
     data = parallel(folder, max_length=max_length)
-    for source, target in zip(data.pairs["train"].sources, data.pairs["train"].targets, strict=True):
+    for source, target in zip(data.examples["train"].sources, data.examples["train"].targets, strict=True):
         assert target[0] == BOS and target[-1] == EOS and source[-1] == EOS
         assert list(target).count(BOS) == list(target).count(EOS) == list(source).count(EOS) == 1
         assert len(source) <= max_length and len(target) <= max_length and BOS not in source
@@ -188,7 +188,7 @@ def test_collate_pads_at_the_end():
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="Multi30k lies beside the project on the developers' machines only")
 def test_multi30k_pads_less_than_five_per_cent():
     data = parallel(MULTI30K, vocab_size=8000, batch_tokens=2048)
-    assert len(data.pairs["train"]) == 29_000 and len(data.pairs["valid"]) == 1014 and len(data.pairs["test"]) == 1000
+    assert len(data.examples["train"]) == 29_000 and len(data.examples["valid"]) == 1014 and len(data.examples["test"]) == 1000
     assert data.batches("train").padding() < 0.05
     assert data.references("test")[0].startswith("Ein Mann mit einem orangefarbenen Hut")
 
@@ -203,7 +203,7 @@ def test_random_targets_have_no_end_and_cannot_be_predicted():
 
     data = RandomTargets(words=8, length=5, train_pairs=4000, eval_pairs=50)
     data.load()
-    pairs = data.pairs["train"]
+    pairs = data.examples["train"]
     assert {len(t) for t in pairs.targets} == {1 + 5} and {len(s) for s in pairs.sources} == {5 + 1}
     assert not any(EOS in t for t in pairs.targets) and data.vocab_size == 8 + 4
     tokens = np.concatenate([t[1:] for t in pairs.targets])

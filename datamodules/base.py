@@ -1,0 +1,144 @@
+"""What every datamodule here shares: prepared once a process, batches by token budget, resume within an epoch."""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import lightning as L
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from .batching import TokenBudget, loader
+from .local import local_folder
+
+PREPARED: dict[type, tuple[str, dict[str, Any]]] = {}
+
+
+class Examples(Protocol):
+    """One split: a dataset that knows the lengths of its examples, see `TokenBudget`."""
+
+    lengths: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+    def content(self) -> Iterator[np.ndarray]:
+        """Everything that decides a number, for the fingerprint."""
+
+
+class SequenceData(L.LightningDataModule):
+    """Tokenised examples in length-bucketed batches. A subclass says where they come from.
+
+    Args:
+        batch_tokens: slots of a training step, padding included; several ranks share them, so that a step is the same
+            size on one device and on many.
+        num_workers: loader processes.
+
+    Attributes:
+        examples: split → its examples; train, valid and those of `test_splits`.
+        collate: examples → batch.
+    """
+
+    collate: Callable[[list], dict[str, torch.Tensor]]
+
+    def __init__(self, *, batch_tokens: int, num_workers: int) -> None:
+        super().__init__()
+        self.batch_tokens, self.num_workers = batch_tokens, num_workers
+        self.test_splits = ["test"]
+        self.examples: dict[str, Examples] = {}
+
+    @abstractmethod
+    def where(self) -> dict[str, Any]:
+        """What the examples depend on."""
+
+    @abstractmethod
+    def prepare(self) -> dict[str, Any]:
+        """The attributes that loading sets, `examples` among them."""
+
+    def load(self) -> None:
+        """Reads, trains the tokeniser and encodes: once a process for the same arguments."""
+        if self.examples:
+            return
+        key, kind = repr(self.where()), type(self)
+        if PREPARED.get(kind, ("",))[0] != key:
+            PREPARED.pop(kind, None)  # one data set of a kind is enough to hold
+            PREPARED[kind] = key, self.prepare()
+        vars(self).update(PREPARED[kind][1])
+
+    def describe(self) -> str:
+        return type(self).__name__
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all token ids of all splits."""
+        digest = hashlib.sha256()
+        for split, examples in self.examples.items():
+            digest.update(split.encode())
+            for sequence in examples.content():
+                digest.update(sequence.tobytes())
+        return digest.hexdigest()[:16]
+
+    def setup(self, stage: str) -> None:
+        self.load()
+
+    def batches(self, split: str) -> TokenBudget:
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        return TokenBudget(
+            self.examples[split],
+            budget=self.batch_tokens // world if split == "train" else self.batch_tokens,
+            shuffle=split == "train",
+            seed=torch.initial_seed() % 2**63,
+            rank=rank,
+            world=world,
+        )
+
+    def train_dataloader(self) -> DataLoader:
+        batches = self.batches("train")
+        if self.trainer:  # a resumed run goes on where it stood in its epoch
+            epoch = self.trainer.fit_loop.epoch_progress.current.processed
+            batches.set_epoch(epoch)
+            batches.read = epoch, self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        return loader(batches, self.collate, workers=self.num_workers)
+
+    def val_dataloader(self) -> DataLoader:
+        return loader(self.batches("valid"), self.collate, workers=self.num_workers)
+
+    def test_dataloader(self) -> list[DataLoader]:
+        return [loader(self.batches(split), self.collate, workers=self.num_workers) for split in self.test_splits]
+
+
+def open_dataset(dataset: str, config: str | None = None):
+    """Every split of a data set, by hub name or local folder.
+
+    Raises:
+        ValueError: where it cannot be opened.
+    """
+    import datasets  # half a second that the embedded data need not pay
+
+    folder = local_folder(dataset)
+    try:
+        return datasets.load_dataset(str(folder or dataset), None if folder else config)
+    except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(
+            f"data set {dataset!r} cannot be opened (a folder with its files, or a hub name): {error}"
+        ) from error
+
+
+def columns_of(loaded, dataset: str, split: str, columns: tuple[str, ...]) -> list[list]:
+    """The columns of one split; inside a nested one with a dot (`translation.en`).
+
+    Raises:
+        ValueError: at a missing split or column, naming the known ones, and at an empty split.
+    """
+    if split not in loaded:
+        raise ValueError(f"data set {dataset!r} has no split {split!r}; it has {', '.join(loaded)}")
+    rows = loaded[split].flatten()
+    for column in columns:
+        if column not in rows.column_names:
+            raise ValueError(f"data set {dataset!r} has no column {column!r}; it has {', '.join(rows.column_names)}")
+    if not len(rows):
+        raise ValueError(f"the split {split!r} of data set {dataset!r} is empty")
+    return [list(rows[column]) for column in columns]
