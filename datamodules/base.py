@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from . import toy_tasks
 from .batching import TokenBudget, loader
 from .local import local_folder
 
@@ -111,13 +112,15 @@ class SequenceData(L.LightningDataModule):
 
 
 def open_dataset(dataset: str, config: str | None = None):
-    """Every split of a data set, by hub name or local folder.
+    """Every split of a data set, by hub name or local folder; or a task on the embedded stories, see `toy_tasks`.
 
     Raises:
         ValueError: where it cannot be opened.
     """
-    import datasets  # half a second that the embedded data need not pay
+    import datasets  # half a second that the embedded language need not pay
 
+    if dataset in toy_tasks.TASKS:
+        return {split: datasets.Dataset.from_dict(rows) for split, rows in toy_tasks.splits(dataset).items()}
     folder = local_folder(dataset)
     try:
         return datasets.load_dataset(str(folder or dataset), None if folder else config)
@@ -141,4 +144,14 @@ def columns_of(loaded, dataset: str, split: str, columns: tuple[str, ...]) -> li
             raise ValueError(f"data set {dataset!r} has no column {column!r}; it has {', '.join(rows.column_names)}")
     if not len(rows):
         raise ValueError(f"the split {split!r} of data set {dataset!r} is empty")
-    return [list(rows[column]) for column in columns]
+    return [named(rows, column) for column in columns]
+
+
+def named(rows, column: str) -> list:
+    """The values; classes by their names, where the data set has any."""
+    feature, values = rows.features[column], list(rows[column])
+    if names := getattr(feature, "names", None):
+        return [names[value] if value >= 0 else str(value) for value in values]
+    if names := getattr(getattr(feature, "feature", None), "names", None):
+        return [[names[value] for value in sequence] for sequence in values]
+    return values

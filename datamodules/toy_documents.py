@@ -49,11 +49,22 @@ class Question(NamedTuple):
     end: int  # exclusive
 
 
+class Event(NamedTuple):
+    """Who does what to whom or what, as names without articles; in which sentence."""
+
+    agent: str
+    verb: str
+    patient: str | None
+    sentence: int
+
+
 @dataclass
 class Document:
-    """Sentences as parts in order, and what can be asked about them."""
+    """Sentences as parts in order, who and what occurs, what happens, and what can be asked about it."""
 
+    names: list[str]
     sentences: list[list[Part]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
 
     def lines(self) -> list[str]:
@@ -101,7 +112,7 @@ class Storyteller:
         entities = [Entity(noun, adjective) for noun, adjective in zip(nouns + things, adjectives, strict=True)]
         self.characters, self.things = entities[:3], entities[3:]
         self.last: Entity | None = None  # the last agent, whom a pronoun can mean
-        document, self.asked = Document(), set()
+        document, self.asked = Document([entity.name for entity in entities]), set()
         for _ in range(self.random.randint(*SENTENCES)):
             self.tell(document)
         return document
@@ -120,26 +131,18 @@ class Storyteller:
         agent, other = self.random.sample(self.characters, 2)
         if self.last is not None and self.chance(0.4):
             agent, other = self.last, self.one([c for c in self.characters if c is not self.last])
-        kind = self.random.random()
+        kind, patient, asked = self.random.random(), None, "PATIENT"
         parts = [self.mention(agent, "AGENT")]
-        if kind < 0.45:
-            verb = self.one(ACCUSATIVE_VERBS)
-            patient = self.one(self.things) if self.chance(0.5) else other
+        if kind < 0.6:
+            verb = self.one(ACCUSATIVE_VERBS if kind < 0.45 else DATIVE_VERBS)
+            patient = self.one(self.things) if kind < 0.45 and self.chance(0.5) else other
             parts += [Part(verb[0], "VERB"), self.mention(patient, "PATIENT")]
-            asked, base = "PATIENT", verb[3]
-        elif kind < 0.6:
-            verb = self.one(DATIVE_VERBS)
-            parts += [Part(verb[0], "VERB"), self.mention(other, "PATIENT")]
-            asked, base = "PATIENT", verb[3]
         elif kind < 0.8:
-            verb = self.one(GIVING_VERBS)
-            thing = self.one(self.things)
-            parts += [Part(verb[0], "VERB"), self.mention(other, "RECEIVER"), self.mention(thing, "PATIENT")]
-            asked, base = "PATIENT", verb[3]
+            verb, patient = self.one(GIVING_VERBS), self.one(self.things)
+            parts += [Part(verb[0], "VERB"), self.mention(other, "RECEIVER"), self.mention(patient, "PATIENT")]
         else:
-            verb = self.one(INTRANSITIVE_VERBS)
+            verb, asked = self.one(INTRANSITIVE_VERBS), "PLACE"
             parts.append(Part(verb[0], "VERB"))
-            asked, base = "PLACE", verb[3]
         if self.chance(0.25):
             parts.append(Part(self.one(MANNERS)[0], "MANNER"))
         if asked == "PLACE" or self.chance(0.3):
@@ -148,7 +151,9 @@ class Storyteller:
             parts.append(Part(self.one(TIMES)[0], "TIME"))
         self.last = agent
         document.sentences.append(parts)
-        self.ask(document, agent, base, asked)
+        name = patient.name if patient else None
+        document.events.append(Event(agent.name, verb[0], name, len(document.sentences) - 1))
+        self.ask(document, agent, verb[3], asked)
 
     def ask(self, document: Document, agent: Entity, base: str, asked: str) -> None:
         """whom or what does the young queen see ?"""
