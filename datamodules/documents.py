@@ -186,7 +186,7 @@ class ToyDocuments(DocumentData):
         self,
         objective: Literal["mlm+nsp", "mlm", "mlm+sop"],
         input_format: Literal["pairs", "full_sentences"] = "pairs",
-        train_documents: int = 20_000,
+        train_documents: int = 10_000,
         held_out: int = 200,
         vocab_size: int = 400,
         batch_tokens: int = 2048,

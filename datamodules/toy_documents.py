@@ -3,8 +3,8 @@
 A document is about two or three characters, each with an adjective of its own, and things that they use. A character is
 introduced once ("a young queen") and taken up again ("the young queen", "she"); a thing likewise. So
 
-- what comes next can be told from what was said before, by who is bound to which adjective: another document has the
-  same nouns and the same adjectives, otherwise combined;
+- what comes next can be told from what was said before, by who is bound to which adjective: another document has
+  mostly the same nouns and the same adjectives, otherwise combined;
 - what comes first can be told from the introductions;
 - every sentence knows its roles, and every event is asked about at most once, so that the answer is unique.
 
@@ -22,7 +22,6 @@ from .toy_lexicon import (
     GIVING_VERBS,
     INTRANSITIVE_VERBS,
     MANNERS,
-    NOUNS,
     PLACES,
     THINGS,
     TIMES,
@@ -31,6 +30,9 @@ from .toy_lexicon import (
 PRONOUNS = {"man": ("he", "him"), "king": ("he", "him"), "woman": ("she", "her"), "girl": ("she", "her"),
             "queen": ("she", "her")}  # fmt: skip
 SENTENCES = (6, 12)  # of a document
+CHARACTERS = ("man", "woman", "king", "queen", "girl", "child", "dog", "cat")  # few, so that documents share them
+BELONGINGS = [noun[0] for noun in THINGS[:5]]
+LOOKS = [english for english, _ in ADJECTIVES[:6]]
 
 
 class Part(NamedTuple):
@@ -106,10 +108,9 @@ class Storyteller:
         return self.random.random() < probability
 
     def document(self) -> Document:
-        nouns = self.random.sample([noun[0] for noun in NOUNS], 3)
-        things = self.random.sample([noun[0] for noun in THINGS], 2)
-        adjectives = self.random.sample([english for english, _ in ADJECTIVES], 5)
-        entities = [Entity(noun, adjective) for noun, adjective in zip(nouns + things, adjectives, strict=True)]
+        nouns = self.random.sample(CHARACTERS, 3) + self.random.sample(BELONGINGS, 2)
+        looks = self.random.sample(LOOKS, 5)
+        entities = [Entity(noun, adjective) for noun, adjective in zip(nouns, looks, strict=True)]
         self.characters, self.things = entities[:3], entities[3:]
         self.last: Entity | None = None  # the last agent, whom a pronoun can mean
         document, self.asked = Document([entity.name for entity in entities]), set()

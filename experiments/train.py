@@ -23,7 +23,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.plugins.environments import LightningEnvironment
 
+from experiments.downstream import Downstream, Task, fine_tune, tasks_of
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
@@ -52,8 +54,8 @@ class Selection:
 class AblationCLI(LightningCLI):
     """LightningCLI for one run: strict flags, our loggers and callbacks, resume."""
 
-    def __init__(self, run: Run | None, arguments: list[str]) -> None:
-        self.run = run
+    def __init__(self, run: Run | None, arguments: list[str], below: bool = False) -> None:
+        self.run, self.below = run, below  # a task's run below its pre-training's has no W&B run, and one device
         strict = {"allow_abbrev": False}
         super().__init__(
             L.LightningModule,
@@ -75,6 +77,7 @@ class AblationCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--question", type=str, default=None, help="name or path of the sweep file that asks")
         parser.add_argument("--selection", type=Selection, help="the checkpoint rule")
+        parser.add_argument("--downstream", type=Downstream, default=Downstream(), help="tasks after pre-training")
         for given in FROM_DATA:  # a link is passed over where a class does not take the argument
             parser.link_arguments(f"data.{given}", f"model.init_args.{given}", apply_on="instantiate")
         for given in FROM_MODEL:
@@ -110,10 +113,13 @@ class AblationCLI(LightningCLI):
         self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
         belonging = Belonging(self.run.training, self.code["code_fingerprint"])
         ours = [belonging, RandomState(), self.progress, self.best, last]
+        loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
+        if not self.below:
+            loggers, here = [*loggers, wandb_logger(self.run, self.flat)], []
         return super().instantiate_trainer(
-            logger=[MetricsLog(self.run.folder), wandb_logger(self.run, self.flat)],
+            logger=loggers,
             callbacks=[*(config.trainer.callbacks or []), *ours],
-            plugins=[*(config.trainer.plugins or []), WholeCheckpoints()],
+            plugins=[*(config.trainer.plugins or []), WholeCheckpoints(), *here],
             default_root_dir=str(self.run.folder),
             enable_progress_bar=sys.stdout.isatty(),
             enable_model_summary=False,
@@ -124,7 +130,7 @@ class AblationCLI(LightningCLI):
         """Nothing yet: `train` goes on when the arm has been compared with what the model holds."""
 
 
-def built(run: Run | None, arguments: list[str]) -> AblationCLI:
+def built(run: Run | None, arguments: list[str], below: bool = False) -> AblationCLI:
     """Parser, model, data and trainer, bound to one another.
 
     Raises:
@@ -133,7 +139,7 @@ def built(run: Run | None, arguments: list[str]) -> AblationCLI:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            cli = AblationCLI(run, arguments)
+            cli = AblationCLI(run, arguments, below)
         cli.datamodule.setup("fit")
         cli.model.check_data(cli.datamodule)
         check_validation(cli)
@@ -230,15 +236,38 @@ def trained_sibling(run: Run, code: str) -> tuple[dict[str, Any], Path] | None:
     return None
 
 
-def answer(cli: AblationCLI, run: Run) -> dict[str, Any]:
-    """What the result says: of a training, or of a sibling's checkpoint tested in another way."""
+def answer(cli: AblationCLI, run: Run, tasks: list[Task]) -> dict[str, Any]:
+    """What the result says: of a training, or of a sibling's checkpoint tested in another way; and of its tasks."""
     if found := shares_training(cli, run) and trained_sibling(run, cli.code["code_fingerprint"]):
         sibling, checkpoint = found
         print(f"trained already as run {sibling['key']}: its checkpoint is tested")
-        of_tests = tuple(f"{split}/" for split in cli.datamodule.test_splits)
+        of_tests = tuple(f"{split}/" for split in (*cli.datamodule.test_splits, *sibling.get("downstream", ())))
         kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
-        return {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
-    return {"metrics": fit_and_test(cli, run)}
+        found = {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
+    else:
+        found = {"metrics": fit_and_test(cli, run)}
+        checkpoint = Path(cli.best.best_model_path)
+    return tasks_added(found, cli, run, tasks, checkpoint) if tasks else found
+
+
+def tasks_added(
+    found: dict[str, Any], cli: AblationCLI, run: Run, tasks: list[Task], checkpoint: Path
+) -> dict[str, Any]:
+    """Fine-tunes on rank zero alone; the other ranks have done their part."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    if not cli.trainer.is_global_zero:
+        return found
+
+    def carry_out_below(below: Run, arguments: list[str]) -> Path:
+        cli.progress.write(cli.trainer, below.recipe)
+        return carry_out(below, arguments, [], below=True)
+
+    metrics, runs = fine_tune(tasks, run, checkpoint, carry_out_below)
+    for logger in cli.trainer.loggers:
+        logger.log_metrics(metrics, step=cli.trainer.global_step)
+    return {**found, "metrics": found["metrics"] | metrics, "downstream": runs}
 
 
 def shares_training(cli: AblationCLI, run: Run) -> bool:
@@ -254,9 +283,8 @@ def fits(checkpoint: Path, cli: AblationCLI) -> bool:
 
 def train(arguments: list[str]) -> int:
     """One run. Returns the exit status: 0 also where it diverged, which is an answer."""
-    started = time.time()
     if arguments[:1] == ["fit"] and not {"--help", "-h"} & set(arguments):
-        check_keys(merged(arguments))
+        check_keys(settings := merged(arguments))
     else:  # the parser explains itself
         AblationCLI(None, arguments)
     run = identify(arguments)
@@ -264,21 +292,33 @@ def train(arguments: list[str]) -> int:
         print(f"finished already: {run.folder / 'result.json'}")
         relog(run)
         return 0
-    main_rank = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
+    page = {key.split(".")[1]: value for key, value in settings.items() if key.startswith("downstream.")}
+    print(carry_out(run, arguments, tasks_of(Downstream(**page))))
+    return 0
+
+
+def carry_out(run: Run, arguments: list[str], tasks: list[Task], below: bool = False) -> Path:
+    """Trains and tests, or goes on with it, and leaves the result.
+
+    Args:
+        below: a task's run, after the pre-training that it belongs to.
+    """
+    started = time.time()
+    main_rank = below or int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
     with contextlib.ExitStack() as held:
         if main_rank:
             held.enter_context(lock(run.folder, "a run"))
         if finished(run.folder):  # by another process, while this one came
-            return 0
+            return run.folder / "result.json"
         torch.set_flush_denormal(True)
-        cli = built(run, arguments)
+        cli = built(run, arguments, below)
         if shares_training(cli, run):  # the first trains, the others wait for its checkpoint
             held.enter_context(lock(run.folder.parents[1] / f".training-{run.training}", "a training", wait=True))
         keep = record if cli.trainer.is_global_zero else lambda run, *_, **__: run.folder
         try:
             check_in_use(cli, run)
             cli.flops_per_token = flops_per_token(cli.model, cli.datamodule)
-            path = keep(run, cli, "finished", started, **answer(cli, run))
+            path = keep(run, cli, "finished", started, **answer(cli, run, tasks))
         except Diverged as reason:
             path = keep(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))
         except Exception as error:
@@ -288,8 +328,7 @@ def train(arguments: list[str]) -> int:
             raise
     for logger in cli.trainer.loggers:
         logger.finalize("success")
-    print(path)
-    return 0
+    return path
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import tempfile
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.record.identity import merged
@@ -24,11 +26,12 @@ def check(question: Question) -> int:
     Raises:
         BadInput: file and line, the key, and the known words.
     """
-    arms = question.arms()
+    arms, of_tasks = question.arms(), None
     for arm in arms:
         try:
             cli = check_arguments(arguments(question, arm, question.seeds[0]))
-            known = [name for name in cli.model.metric_names(cli.datamodule) if not name.startswith("valid/")]
+            of_tasks = check_tasks(cli) if of_tasks is None else of_tasks  # the first arm's stand for all
+            known = [n for n in cli.model.metric_names(cli.datamodule) if not n.startswith("valid/")] + of_tasks
             if question.metric not in known:
                 raise BadInput(f"metric.name {question.metric!r} is not known; it takes {' | '.join(known)}")
         except BadInput as error:
@@ -48,6 +51,24 @@ def check_arguments(tokens: list[str]) -> "AblationCLI":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return built(None, ["fit", *flags])
+
+
+def check_tasks(cli: "AblationCLI") -> list[str]:
+    """Binds every task after the pre-training to the model as it was built; the names of their metrics."""
+    from experiments.downstream import Downstream, tasks_of, untrained
+
+    page, known = cli.config[cli.subcommand].downstream, []
+    tasks = tasks_of(Downstream(recipes=page.recipes, overlay=page.overlay))
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = untrained(cli, Path(folder) / "untrained.ckpt") if tasks else None
+        for task in tasks:
+            try:
+                bound = check_arguments(task.on(checkpoint, seed=0))
+            except BadInput as error:
+                raise BadInput(f"task {task.name}: {error}") from error
+            names = [name for name in bound.model.metric_names(bound.datamodule) if name.startswith("test/")]
+            known += [f"{task.name}/{name.removeprefix('test/')}" for name in names]
+    return known
 
 
 def where(question: Question, message: str) -> str:

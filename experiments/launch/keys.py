@@ -10,7 +10,7 @@ from typing import Any
 
 from .question import BadInput
 
-TOP = ("model", "data", "trainer", "selection", "seed_everything", "question", "config")
+TOP = ("model", "data", "trainer", "selection", "downstream", "seed_everything", "question", "config")
 FROM_DATA = ("vocab_size", "n_labels")  # arguments of a model that the data know
 FROM_MODEL = ("objective", "checkpoint")  # arguments of the data that are the model's own
 LINKED = {f"model.{given}": "it comes from the data" for given in FROM_DATA}
@@ -67,6 +67,8 @@ def hint_of(key: str, settings: dict[str, Any]) -> Any:
         here = load("lightning.Trainer", head)
     elif head == "selection":
         here = load("experiments.train.Selection", head)
+    elif head == "downstream":
+        here = load("experiments.downstream.Downstream", head)
     else:
         return Any
     place = f"{head}."

@@ -16,12 +16,13 @@ PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "da
 
 
 def code_fingerprint() -> str:
-    """Hash of what decides a number: lit_modules/, datamodules/ and train.py, without comments and docstrings."""
+    """Hash of what decides a number: the models, the data and the program, without comments and docstrings."""
     digest = hashlib.sha256()
     files = [
         *(ROOT / "lit_modules").rglob("*.py"),
         *(ROOT / "datamodules").rglob("*.py"),
         ROOT / "experiments/train.py",
+        ROOT / "experiments/downstream.py",
     ]
     for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode())

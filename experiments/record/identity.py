@@ -31,7 +31,7 @@ ELSEWHERE = (
     "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.logger",
     "trainer.default_root_dir", "trainer.enable_progress_bar", "trainer.use_distributed_sampler", "data.num_workers",
 )  # fmt: skip
-AFTER_TRAINING = ("model.decoding.",)  # what comes into play at the test alone
+AFTER_TRAINING = ("model.decoding.", "downstream.")  # what comes into play at the test alone
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,26 @@ def identify(arguments: list[str], out: Path | None = None) -> Run:
         if key not in settings:
             raise BadInput(f"the question {asked.name} varies {key}: give --{key}=…")
         arm[key] = settings.pop(key)
-    settings = {k: v for k, v in sorted(settings.items()) if not k.startswith(ELSEWHERE)}
-    if "data.dataset" in settings:
-        settings["data.dataset"] = data_identity(str(settings["data.dataset"]))
     return Run(
         question=asked.name if asked else "alone",
         recipe=recipe_name([value for flag, value in flags if flag == "config"]),
         arm=arm,
         seed=seed,
-        settings=settings,
+        settings=portable(settings),
         out=out or results_folder(),
     )
+
+
+def portable(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without what is a machine's own; data and files by what they hold, not by where they lie."""
+    kept = {k: v for k, v in sorted(settings.items()) if not k.startswith(ELSEWHERE)}
+    for key in {"data.dataset", "model.checkpoint"} & set(kept):
+        kept[key] = data_identity(str(kept[key]))
+    overlay = kept.pop("downstream.overlay", None)
+    for i, recipe in enumerate(recipes := list(kept.get("downstream.recipes") or ())):
+        flags = [f"--config={name}" for name in (recipe, overlay) if name]
+        recipes[i] = f"{recipe_name([recipe])} {digest(portable(merged(flags)))}"
+    return kept | ({"downstream.recipes": recipes} if recipes else {})
 
 
 def merged(arguments: list[str]) -> dict[str, Any]:
@@ -182,13 +191,17 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def data_identity(dataset: str) -> str:
-    """A local folder is its content; a hub name is itself."""
+    """A local folder or file is its content; a hub name is itself."""
     folder = local_folder(dataset)
     if folder is None:
-        return dataset
+        path = Path(dataset)
+        return f"file {path.name} {content_hash(path.parent, (state(path),))}" if path.is_file() else dataset
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return f"folder {folder.name} {content_hash(folder, states)}"
+    return f"folder {folder.name} {content_hash(folder, tuple(map(state, files)))}"
+
+
+def state(path: Path) -> tuple[Path, int, int]:
+    return path, path.stat().st_size, path.stat().st_mtime_ns
 
 
 @lru_cache
