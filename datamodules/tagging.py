@@ -17,7 +17,7 @@ class TaggingTask(TaskData):
         tokens, tags: the columns.
         The others: see `TaskData`. Words beyond max_length have no prediction and count as O.
 
-    Scores: f1 of whole chunks (seqeval, as CoNLL's evaluation), and accuracy of the words.
+    Scores, in percent: f1 of whole chunks (seqeval, as CoNLL's evaluation), and accuracy of the words.
     """
 
     scores = ("f1", "accuracy")
@@ -68,7 +68,7 @@ class TaggingTask(TaskData):
         found = [[self.labels[n] for n in tags] + ["O"] * (len(wanted) - len(tags))
                  for tags, wanted in zip(predictions.values(), gold, strict=True)]  # fmt: skip
         words = [a == b for x, y in zip(found, gold, strict=True) for a, b in zip(x, y, strict=True)]
-        return {"f1": float(f1_score(gold, found)), "accuracy": sum(words) / len(words)}
+        return {"f1": 100 * float(f1_score(gold, found)), "accuracy": 100 * sum(words) / len(words)}
 
 
 def pieces_of(tokenizer: Tokenizer, words: list[str], max_length: int) -> tuple[np.ndarray, list[int]]:

@@ -179,7 +179,7 @@ class SentenceTask(TaskData):
         second: the column of the second sentence; `nothing` for a task on one.
         The others: see `TaskData`.
 
-    Scores: accuracy, and chance: the share of the commonest class.
+    Scores, in percent: accuracy, and chance: the share of the commonest class.
     """
 
     scores = ("accuracy", "chance")
@@ -221,7 +221,7 @@ class SentenceTask(TaskData):
     def score(self, split: str, predictions: dict[int, int]) -> dict[str, float]:
         gold = np.array([self.gold[split]["labels"][i] for i in predictions])
         right = np.array(list(predictions.values())) == gold
-        return {"accuracy": float(right.mean()), "chance": float(np.bincount(gold).max() / len(gold))}
+        return {"accuracy": 100 * float(right.mean()), "chance": 100 * float(np.bincount(gold).max() / len(gold))}
 
 
 def sentence_rows(tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[Row]:

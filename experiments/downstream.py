@@ -1,12 +1,15 @@
 """What comes after pre-training: each task is fine-tuned from the checkpoint that was chosen, in the same run.
 
 A task is a recipe like any other, and its run a run like any other, in a folder below its parent's: it resumes, and is
-not run again. Its test metrics stand in the parent's result under the task's name (`toy_roles/f1`).
+not run again. Its test metrics stand in the parent's result under the task's name (`toy_roles/f1`); downstream/average
+is the mean over the tasks of the metric that chose their checkpoints, on the test split, as GLUE's.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,7 +67,7 @@ def fine_tune(
     Args:
         carry_out: trains one run and leaves its result.
     """
-    metrics, runs = {}, {}
+    metrics, runs, main = {}, {}, []
     for task in tasks:
         arguments = task.on(checkpoint, run.seed)
         below = identify(arguments, out=run.folder / "downstream")
@@ -73,7 +76,10 @@ def fine_tune(
         result = read_result(below.folder / "result.json")
         tested = {k.removeprefix("test/"): v for k, v in result["metrics"].items() if k.startswith("test/")}
         metrics |= {f"{task.name}/{name}": value for name, value in tested.items()}
+        main.append(tested.get(result["selection"]["metric"].removeprefix("valid/"), math.nan))
         runs[task.name] = {key: result[key] for key in ("status", "key", "seconds", "data_fingerprint")}
+    if not any(map(math.isnan, main)):  # a task that diverged has no score
+        metrics["downstream/average"] = fmean(main)
     return metrics, runs
 
 

@@ -157,8 +157,8 @@ class Bert(AblationModule):
         mask_unit: token, or word: all pieces of a word together.
         samples: rows shown at each validation.
 
-    Logged at validation and test, under the split's name: nll (nats per predicted token), perplexity, accuracy (share
-    of predicted tokens that are the likeliest); valid/pair_accuracy and pairs/accuracy of the second task.
+    Logged at validation and test, under the split's name: nll (nats per predicted token), perplexity, accuracy
+    (percent of the tokens whose prediction is right); valid/pair_accuracy and pairs/accuracy of the second task.
 
     Raises:
         ValueError: for a causal model with a second task: its [CLS] sees nothing.
@@ -293,8 +293,8 @@ class Bert(AblationModule):
                 continue
             mean = nll / max(tokens, 1)
             perplexity = float(torch.tensor(mean, dtype=torch.float64).exp())
-            of_tokens = {"nll": mean, "perplexity": perplexity, "accuracy": right / max(tokens, 1)}
-            of_pairs = pairs_right / pairs
+            of_tokens = {"nll": mean, "perplexity": perplexity, "accuracy": 100 * right / max(tokens, 1)}
+            of_pairs = 100 * pairs_right / pairs
             known = {f"{split}/{name}": value for name, value in of_tokens.items()}
             known |= {"valid/pair_accuracy": of_pairs} if split == "valid" else {}
             named = {"pairs/accuracy": of_pairs} if split == "pairs" else known

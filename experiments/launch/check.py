@@ -68,7 +68,7 @@ def check_tasks(cli: "AblationCLI") -> list[str]:
                 raise BadInput(f"task {task.name}: {error}") from error
             names = [name for name in bound.model.metric_names(bound.datamodule) if name.startswith("test/")]
             known += [f"{task.name}/{name.removeprefix('test/')}" for name in names]
-    return known
+    return [*known, "downstream/average"] if tasks else []
 
 
 def where(question: Question, message: str) -> str:
