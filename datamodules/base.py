@@ -2,32 +2,18 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from . import toy_tasks
-from .batching import TokenBudget, loader
+from .batching import Examples, TokenBudget, loader
 from .local import local_folder
 
 PREPARED: dict[type, tuple[str, dict[str, Any]]] = {}
-
-
-class Examples(Protocol):
-    """One split: a dataset that knows the lengths of its examples, see `TokenBudget`."""
-
-    lengths: np.ndarray
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Any: ...
-
-    def content(self) -> Iterator[np.ndarray]:
-        """Everything that decides a number, for the fingerprint."""
 
 
 class SequenceData(L.LightningDataModule):

@@ -1,5 +1,6 @@
 """Batches of sequences of about equal length, by a budget of tokens."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -9,7 +10,24 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from .tokenizer import PAD
 
 
-class Pairs(Dataset):
+class Examples(Dataset):
+    """One split.
+
+    Attributes:
+        lengths: (examples, sequences of one): a translation has a source and a target, a row of a document is one.
+    """
+
+    lengths: np.ndarray
+
+    def draw(self, seed: int, epoch: int) -> None:
+        """Makes the examples anew for an epoch of training; most are what they are."""
+
+    @abstractmethod
+    def content(self) -> Iterator[np.ndarray]:
+        """Everything that decides a number, for the fingerprint."""
+
+
+class Pairs(Examples):
     """Encoded sentence pairs: target sequences begin with BOS, all end with EOS."""
 
     def __init__(self, sources: list[np.ndarray], targets: list[np.ndarray]) -> None:
@@ -47,17 +65,13 @@ class TokenBudget(Sampler):
     of equal lengths are exchanged and batches shuffled. Each rank takes every world-th batch; in training the last
     incomplete round is left out so that all ranks step together, in validation every sentence is read exactly once.
 
-    Args:
-        examples: with `lengths` (examples, sequences of one): a translation has a source and a target, a row of a
-            document's segments is one sequence. What has a method `draw` is drawn anew at each epoch of training.
-
     Attributes:
         epoch: set by Lightning before each epoch.
         read: (epoch, batches of it that were trained on before a resume): that epoch goes on after them.
     """
 
     def __init__(
-        self, examples: Dataset, *, budget: int, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1
+        self, examples: Examples, *, budget: int, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1
     ) -> None:
         self.examples, self.budget, self.shuffle = examples, budget, shuffle
         self.seed, self.rank, self.world = seed, rank, world
@@ -80,7 +94,7 @@ class TokenBudget(Sampler):
         """This epoch's batches of all ranks."""
         epoch = self.epoch if self.shuffle else 0
         if self.made is None or self.made[0] != epoch:
-            if self.shuffle and hasattr(self.examples, "draw"):
+            if self.shuffle:
                 self.examples.draw(self.seed, epoch)
             rng = np.random.default_rng([self.seed, epoch])
             tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))

@@ -11,7 +11,7 @@ import torch
 
 from . import toy_documents
 from .base import SequenceData, columns_of, open_dataset
-from .batching import padded
+from .batching import Examples, padded
 from .segments import Document, Negative, Row, full_sentences, pairs
 from .tokenizer import encode_plain, train_tokenizer
 
@@ -19,7 +19,7 @@ NEGATIVE: dict[str, Negative] = {"mlm+nsp": "random", "mlm": "random", "mlm+sop"
 FIXED = 20181011  # evaluation rows are the same in every run
 
 
-class Rows:
+class Rows(Examples):
     """The rows of one split; drawn anew at each epoch of training."""
 
     def __init__(self, documents: list[Document], input_format: str, negative: Negative, max_length: int) -> None:

@@ -55,7 +55,7 @@ def pairs(documents: list[Document], *, max_length: int, negative: Negative, rng
     if negative == "random" and len(documents) < 2:
         raise ValueError(f"second segments are drawn from other documents: {len(documents)} document is not enough")
     rows: list[Row] = []
-    for at in rng.permutation(len(documents)):
+    for at in rng.permutation(len(documents)).tolist():
         sentences, start = documents[at], 0
         while start < len(sentences):
             room = max_length - 3
@@ -115,7 +115,7 @@ def full_sentences(documents: list[Document], *, max_length: int, rng: np.random
             rows.append(row(np.concatenate(waiting)))
             waiting.clear()
 
-    for at in rng.permutation(len(documents)):
+    for at in rng.permutation(len(documents)).tolist():
         for sentence in pieces(documents[at], room):
             if sum(map(len, waiting)) + len(sentence) > room:
                 flush()

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from .base import SequenceData, columns_of, open_dataset
-from .batching import padded
+from .batching import Examples, padded
 from .segments import Row, row
 
 IGNORED = -1  # a position without a label
@@ -27,7 +27,7 @@ class Labelled(NamedTuple):
     label: np.ndarray
 
 
-class LabelledRows:
+class LabelledRows(Examples):
     """The examples of one split."""
 
     def __init__(self, rows: list[Labelled]) -> None:

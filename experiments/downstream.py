@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -29,10 +29,12 @@ class Downstream:
     Args:
         recipes: of `experiments/recipes/tasks/`, or files of your own.
         overlay: a recipe that is laid over each of them.
+        tasks: all, or none: pre-training alone.
     """
 
     recipes: list[str] = field(default_factory=list)
     overlay: str | None = None
+    tasks: Literal["all", "none"] = "all"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def tasks_of(page: Downstream) -> list[Task]:
     Raises:
         BadInput: an unknown file, key or word, or two tasks of one name.
     """
+    if page.tasks == "none":
+        return []
     overlay = ["--config", page.overlay] if page.overlay else []
     tasks = [Task(recipe_name([recipe]).split("-")[-1], ["--config", recipe, *overlay]) for recipe in page.recipes]
     for task in tasks:

@@ -151,9 +151,11 @@ class Bert(AblationModule):
             mlm+sop: and sentence order (Lan et al. 2020, section 3.1).
         direction: with causal each token is predicted from those before it, in place of masked ones: a left-to-right
             language model (Table 5, "LTR").
-        masking: what chosen tokens become, see `MASKING` in components/masking.py.
-        mask_rate: share of the real tokens that are chosen in training. Validation and test always take 15 % and
-            80_10_10, the same tokens in every run.
+        masking: what chosen tokens become (appendix C.2). paper: 80 % [MASK], 10 % a random token, 10 % stay;
+            all_masked; masked_or_kept: 80 % and 20 %; masked_or_random: 80 % and 20 %; kept_or_random: 20 % and 80 %;
+            all_random.
+        mask_rate: share of the real tokens that are chosen in training. Validation and test always take 15 % and the
+            paper's masking, the same tokens in every run.
         mask_unit: token, or word: all pieces of a word together.
         samples: rows shown at each validation.
 
@@ -173,8 +175,8 @@ class Bert(AblationModule):
         direction: Literal["bidirectional", "causal"] = "bidirectional",
         position: Literal["learned", "sinusoidal", "none"] = "learned",
         masking: Literal[
-            "80_10_10", "all_masked", "80_masked_20_kept", "80_masked_20_random", "20_kept_80_random", "all_random"
-        ] = "80_10_10",
+            "paper", "all_masked", "masked_or_kept", "masked_or_random", "kept_or_random", "all_random"
+        ] = "paper",
         mask_rate: float = 0.15,
         mask_unit: Literal["token", "word"] = "token",
         max_length: int = 512,
@@ -196,7 +198,7 @@ class Bert(AblationModule):
         self.pair = PAIR_TASK[objective](arch.d_model)
         self.predicts, self.samples = PREDICTS[direction], samples
         self.how = {"rate": mask_rate, "masking": masking, "unit": mask_unit, "vocab_size": vocab_size}
-        self.test_how = self.how | {"rate": 0.15, "masking": "80_10_10", "unit": "token"}
+        self.test_how = self.how | {"rate": 0.15, "masking": "paper", "unit": "token"}
 
     def setup(self, stage: str) -> None:
         self.check_data(self.trainer.datamodule)

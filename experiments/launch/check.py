@@ -58,7 +58,7 @@ def check_tasks(cli: "AblationCLI") -> list[str]:
     from experiments.downstream import Downstream, tasks_of, untrained
 
     page, known = cli.config[cli.subcommand].downstream, []
-    tasks = tasks_of(Downstream(recipes=page.recipes, overlay=page.overlay))
+    tasks = tasks_of(Downstream(recipes=page.recipes, overlay=page.overlay, tasks=page.tasks))
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = untrained(cli, Path(folder) / "untrained.ckpt") if tasks else None
         for task in tasks:

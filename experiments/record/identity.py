@@ -126,10 +126,11 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     for key in {"data.dataset", "model.checkpoint"} & set(kept):
         kept[key] = data_identity(str(kept[key]))
     overlay = kept.pop("downstream.overlay", None)
-    for i, recipe in enumerate(recipes := list(kept.get("downstream.recipes") or ())):
-        flags = [f"--config={name}" for name in (recipe, overlay) if name]
-        recipes[i] = f"{recipe_name([recipe])} {digest(portable(merged(flags)))}"
-    return kept | ({"downstream.recipes": recipes} if recipes else {})
+    recipes = kept.pop("downstream.recipes", None) or []
+    if kept.get("downstream.tasks") == "none" or not recipes:
+        return kept
+    asked = {recipe: merged([f"--config={name}" for name in (recipe, overlay) if name]) for recipe in recipes}
+    return kept | {"downstream.recipes": [f"{recipe_name([r])} {digest(portable(asked[r]))}" for r in recipes]}
 
 
 def merged(arguments: list[str]) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from datamodules.tokenizer import BERT_SPECIALS, CLS, MASK, PAD, SEP
 Ids = Int[Tensor, "batch position"]
 Noise = Float[Tensor, "batch position 2"]  # uniform in [0, 1): for the order of choice, and for random tokens
 
-MASKING = {  # shares of the chosen tokens that become [MASK] and a random token; the rest stays (appendix C.2)
-    "80_10_10": (0.8, 0.1),
+# shares of the chosen tokens that become [MASK] and a random token; the rest stays (appendix C.2)
+MASKING = {
+    "paper": (0.8, 0.1),
     "all_masked": (1.0, 0.0),
-    "80_masked_20_kept": (0.8, 0.0),
-    "80_masked_20_random": (0.8, 0.2),
-    "20_kept_80_random": (0.0, 0.8),
+    "masked_or_kept": (0.8, 0.0),
+    "masked_or_random": (0.8, 0.2),
+    "kept_or_random": (0.0, 0.8),
     "all_random": (0.0, 1.0),
 }
 

@@ -9,9 +9,10 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datamodules.base import PREPARED
 from datamodules.batching import Pairs, TokenBudget, collate, loader
 from datamodules.tokenizer import BOS, EOS, PAD, encode, train_tokenizer
-from datamodules.translation import PREPARED, ParallelText
+from datamodules.translation import ParallelText
 
 MULTI30K = Path(__file__).parents[3] / "shared/data/multi30k"
 ENGLISH = ["A man walks.", "Two dogs run on the beach.", "A woman in a red dress sings.", "Children play."] * 5
@@ -132,7 +133,7 @@ def lengths_of(count, seed=0):
 def test_every_sentence_once_within_the_budget(count, budget, world, shuffle, epoch):
     lengths, seen = lengths_of(count), []
     for rank in range(world):
-        sampler = TokenBudget(lengths, budget=budget, shuffle=shuffle, seed=7, rank=rank, world=world)
+        sampler = TokenBudget(pairs_of(lengths), budget=budget, shuffle=shuffle, seed=7, rank=rank, world=world)
         sampler.set_epoch(epoch)
         batches = list(sampler)
         assert len(batches) == len(sampler)
@@ -146,7 +147,7 @@ def test_every_sentence_once_within_the_budget(count, budget, world, shuffle, ep
 
 def test_an_epochs_order_depends_on_seed_and_epoch_alone():
     def order(seed, epoch):
-        sampler = TokenBudget(lengths_of(100), budget=60, shuffle=True, seed=seed)
+        sampler = TokenBudget(pairs_of(lengths_of(100)), budget=60, shuffle=True, seed=seed)
         sampler.set_epoch(epoch)
         return list(sampler)
 
@@ -155,7 +156,7 @@ def test_an_epochs_order_depends_on_seed_and_epoch_alone():
 
 
 def test_a_resumed_epoch_goes_on_after_what_was_read():
-    sampler = TokenBudget(lengths_of(100), budget=60, shuffle=True)
+    sampler = TokenBudget(pairs_of(lengths_of(100)), budget=60, shuffle=True)
     sampler.set_epoch(2)
     whole = list(sampler)
     sampler.read = (2, 3)
@@ -171,8 +172,8 @@ def pairs_of(lengths):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_read_the_same_batches(workers):
     pairs = pairs_of(lengths_of(60))
-    sampler = TokenBudget(pairs.lengths, budget=60, shuffle=True, seed=1)
-    read = [batch["index"].tolist() for batch in loader(pairs, sampler, workers=workers)]
+    sampler = TokenBudget(pairs, budget=60, shuffle=True, seed=1)
+    read = [batch["index"].tolist() for batch in loader(sampler, collate, workers=workers)]
     assert read == list(sampler)
 
 

@@ -266,7 +266,7 @@ def test_the_shares_are_exact_for_a_multiple_of_ten():
     ids = torch.full((50, 102), 7)
     ids[:, 0], ids[:, -1] = CLS, SEP
     read, chosen = mask_tokens(
-        ids, torch.zeros_like(ids, dtype=torch.bool), torch.rand(50, 102, 2), rate=0.2, masking="80_10_10", unit="token",
+        ids, torch.zeros_like(ids, dtype=torch.bool), torch.rand(50, 102, 2), rate=0.2, masking="paper", unit="token",
         vocab_size=10_000,
     )  # fmt: skip
     assert (chosen.sum(1) == 20).all() and ((read == MASK).sum(1) == 16).all()
@@ -292,11 +292,11 @@ def test_whole_words_are_chosen_together():
     continues = (torch.arange(40) % 3 != 0).repeat(30, 1)
     ids = F.pad(F.pad(ids, (1, 0), value=CLS), (0, 1), value=SEP)
     continues = F.pad(continues, (1, 1), value=False)
-    _, chosen = mask_tokens(ids, continues, torch.rand(30, 42, 2), rate=0.15, masking="80_10_10", unit="word", vocab_size=60)
+    _, chosen = mask_tokens(ids, continues, torch.rand(30, 42, 2), rate=0.15, masking="paper", unit="word", vocab_size=60)
     for row in chosen[:, 1:40].view(30, 13, 3):
         assert (row.all(1) == row.any(1)).all()
     assert (chosen.sum(1) <= 6).all() and (chosen.sum(1) >= 4).all()
-    _, one = mask_tokens(ids, continues, torch.rand(30, 42, 2), rate=0.01, masking="80_10_10", unit="word", vocab_size=60)
+    _, one = mask_tokens(ids, continues, torch.rand(30, 42, 2), rate=0.01, masking="paper", unit="word", vocab_size=60)
     assert (one.sum(1) >= 1).all() and (one.sum(1) <= 3).all()
 
 
