@@ -1,12 +1,13 @@
 """Tagging: a class for every word, in chunks."""
 
+import sys
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from .segments import Row
-from .tasks import IGNORED, Labelled, TaskData
+from .tasks import IGNORED, UNSEEN, Labelled, TaskData
 from .tokenizer import CLS, SEP, UNK
 
 
@@ -16,6 +17,8 @@ class TaggingTask(TaskData):
     Args:
         tokens, tags: the columns.
         The others: see `TaskData`. Words beyond max_length have no prediction and count as O.
+
+    A tag that training has never seen cannot be predicted: it is said, counts as missed, and is left out of the nll.
 
     Scores, in percent: f1 of whole chunks (seqeval, as CoNLL's evaluation), and accuracy of the words.
     """
@@ -50,10 +53,17 @@ class TaggingTask(TaskData):
         return sorted({str(tag) for sentence in columns[1] for tag in sentence} | {"O"})
 
     def rows_of(self, columns: list[list], tokenizer: Tokenizer, labels: list[str], split: str) -> dict[str, Any]:
-        rows, gold = [], []
+        rows, gold, known = [], [], {label: i for i, label in enumerate(labels)}
+        unseen = sorted({str(tag) for tags in columns[1] for tag in tags} - set(labels))
+        if unseen:
+            said = f"tags of {split!r} that training has never seen count as missed: {', '.join(unseen)}"
+            print(said, file=sys.stderr)
         for words, tags in zip(*columns, strict=True):
+            if len(words) != len(tags):
+                row = f"{self.describe()}, split {split!r}"
+                raise ValueError(f"{row}: {len(words)} words and {len(tags)} tags: {words}")
             ids, firsts = pieces_of(tokenizer, words, self.max_length)
-            numbers = [self.number(labels, tag, split) for tag in tags]
+            numbers = [known.get(str(tag), UNSEEN) for tag in tags]
             label = np.full(len(ids), IGNORED)
             for number, first in zip(numbers, firsts, strict=False):
                 label[first] = number

@@ -17,6 +17,7 @@ from .batching import Examples, padded
 from .segments import Row, row
 
 IGNORED = -1  # a position without a label
+UNSEEN = -2  # a position whose label training has never seen
 HELD_OUT = "held_out"
 
 

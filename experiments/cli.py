@@ -183,11 +183,32 @@ def try_out(
         Path | None, typer.Option(help="cross-attention of the first sentence: .html, .svg or .png", metavar="FILE")
     ] = None,
 ) -> None:
-    """Translates the lines of standard input: echo "the old man sees a dog ." | ablate try RUN_FOLDER --beam 4"""
+    """A trained model on the lines of standard input: translates, fills [MASK], classifies, tags, answers.
+
+    echo "the old man sees a dog ." | ablate try RUN_FOLDER --beam 4
+
+    A tab parts two segments, two sentences, or a question from its text.
+    """
     from experiments.tryout import main
 
     sys.stdin.reconfigure(errors="replace")
     main(checkpoint, beam, length_penalty, picture)
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="a pre-trained BERT: a run's folder, or a checkpoint in it")],
+    folder: Annotated[Path, typer.Argument(help="where config.json, model.safetensors and vocab.txt go")],
+) -> None:
+    """Writes a BERT as Hugging Face's transformers open it. The way back: --model.checkpoint=FOLDER."""
+    from lit_modules.pretrained import read, write_hugging_face
+
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty: nothing is overwritten")
+    try:
+        print(write_hugging_face(read(str(checkpoint)), folder))
+    except ValueError as error:
+        raise BadInput(str(error)) from error
 
 
 @app.command()
@@ -203,14 +224,14 @@ def claims(
 
 @app.command()
 def bench(
-    family: Annotated[str, typer.Argument(help="translation or decoding")] = "translation",
+    family: Annotated[str, typer.Argument(help="translation, decoding or bert")] = "translation",
     dataset: Annotated[
-        str | None, typer.Option(help="hub name or folder of Multi30k [default: the toy language]")
+        str | None, typer.Option(help="Multi30k, or documents for bert [default: the embedded data]")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:
-    """translation: our training step beside the peer's of the same size, alternating in one process, fp32 and bf16;
-    decoding: time per token with and without the cache."""
+    """translation, bert: our training step beside the peers' of the same size, alternating in one process, fp32 and
+    bf16; decoding: time per token with and without the cache."""
     if family == "translation":
         from experiments.bench import translation
 
@@ -219,8 +240,12 @@ def bench(
         from experiments.bench import decoding
 
         decoding.main(rounds)
+    elif family == "bert":
+        from experiments.bench import bert
+
+        bert.main(dataset, rounds)
     else:
-        raise BadInput(f"no benchmark {family!r}; known: translation, decoding")
+        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert")
 
 
 def main() -> None:

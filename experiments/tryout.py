@@ -15,22 +15,40 @@ from datamodules.tokenizer import BOS, PAD, UNK, decode, encode
 from experiments.launch.keys import load as load_class
 from experiments.launch.keys import parameters_of
 from experiments.launch.question import BadInput
+from lit_modules import pretrained
 from lit_modules.base import AblationModule
+from lit_modules.bert import Bert
 from lit_modules.components.attention import attention_weights
 from lit_modules.generation import Decoding
+from lit_modules.optimization import Optim
 from lit_modules.translation import Translation
+
+from .tryout_bert import READS, say
 
 BATCH = 32
 LONGEST = 512  # tokens of an input line where the model sets no limit of its own
 
 
 def main(checkpoint: Path, beam: int, length_penalty: float, picture: Path | None) -> None:
-    model, tokenizer = restored(checkpoint)
-    if not isinstance(model, Translation):
-        raise BadInput(f"{checkpoint} holds a {type(model).__name__}; `ablate try` knows translation models")
+    model, tokenizer, labels = restored(checkpoint)
+    if picture and not isinstance(model, Translation):
+        raise BadInput(f"--picture draws the cross-attention of translation models, not of a {type(model).__name__}")
     if picture and picture.suffix not in (".html", ".svg", ".png"):
         raise BadInput(f"--picture {picture}: write a name that ends with .html, .svg or .png")
-    decoding = Decoding(method="beam" if beam > 1 else "greedy", beam_width=beam, length_penalty=length_penalty)
+    if isinstance(model, Translation):
+        decoding = Decoding(method="beam" if beam > 1 else "greedy", beam_width=beam, length_penalty=length_penalty)
+        return translate_lines(model, tokenizer, decoding, picture)
+    kind = next((kind for kind in READS if isinstance(model, kind)), None)
+    if kind is None:
+        raise BadInput(f"{checkpoint} holds a {type(model).__name__}, which `ablate try` does not know")
+    if sys.stdin.isatty():
+        print(f"{READS[kind]}; Ctrl-D ends", file=sys.stderr)
+    for line in sys.stdin:
+        if line.strip():
+            say(model, tokenizer, labels, line.rstrip("\n"))
+
+
+def translate_lines(model: Translation, tokenizer: Tokenizer, decoding: Decoding, picture: Path | None) -> None:
     if sys.stdin.isatty():
         print("write a sentence a line; Ctrl-D ends", file=sys.stderr)
     for lines in batches(sys.stdin):
@@ -48,26 +66,44 @@ def main(checkpoint: Path, beam: int, length_penalty: float, picture: Path | Non
             picture = None
 
 
-def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer]:
-    """The model, in evaluation mode, and its tokeniser.
+def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
+    """The model, in evaluation mode, its tokeniser, and the names of its classes, if it has any.
 
     Raises:
         BadInput: no such file, or not a checkpoint of this version of the project.
     """
+    if (checkpoint / "config.json").is_file():
+        return of_hugging_face(checkpoint)
     path = checkpoint / "checkpoints" / "best.ckpt" if checkpoint.is_dir() else checkpoint
     if not path.is_file():
         raise BadInput(f"no checkpoint {path}: give a run's folder (runs/QUESTION/RECIPE/ARM/seed-…) or a .ckpt file")
     try:
         kept = torch.load(path, weights_only=True, map_location="cpu")
         kind, settings, weights = load_class(kept["class_path"], "model"), kept["hyper_parameters"], kept["state_dict"]
-        (tokenizer,) = [v["tokenizer"] for v in kept.values() if isinstance(v, dict) and "tokenizer" in v]
+        (data,) = [v for v in kept.values() if isinstance(v, dict) and "tokenizer" in v]
         types = parameters_of(kind)
+        if "checkpoint" in types:  # it holds the encoder that it was made of
+            settings = {name: value for name, value in settings.items() if name in types} | {"checkpoint": str(path)}
         pages = {n: types[n](**v) if dataclasses.is_dataclass(types[n]) else v for n, v in settings.items()}
         model = kind(**pages)
         model.load_state_dict(weights)
     except Exception as error:  # whatever is wrong with a file that is none of ours, or older than this code
         raise BadInput(f"{path} is no checkpoint of this version of the project ({type(error).__name__})") from error
-    return model.eval(), Tokenizer.from_str(tokenizer)
+    return model.eval(), Tokenizer.from_str(data["tokenizer"]), data.get("labels", [])
+
+
+def of_hugging_face(folder: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
+    """A BERT from a folder of their form. Without a trained head for masks it has nothing to say."""
+    try:
+        found = pretrained.read(str(folder))
+    except (ValueError, KeyError) as error:
+        raise BadInput(f"{folder}: {error}") from error
+    if not found.of("head"):
+        raise BadInput(f"{folder} is an encoder without the head that fills masks: fine-tune it first")
+    objective = "mlm+nsp" if found.of("pair") else "mlm"
+    model = Bert(arch=found.arch, optim=Optim(lr=1.0, warmup_steps=0), objective=objective, **found.network)
+    model.load_state_dict(found.weights)
+    return model.eval(), found.tokenizer, []
 
 
 def batches(stream) -> Iterator[list[str]]:

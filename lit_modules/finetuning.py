@@ -235,6 +235,7 @@ class QuestionAnswering(FineTuning):
 
 
 def cross_entropy(logits: Float[Tensor, "example labels"], label: Int[Tensor, " example"]) -> TokenLoss:
-    """Sum over the labelled examples."""
-    loss = F.cross_entropy(logits.float(), label, ignore_index=IGNORED, reduction="sum")
-    return TokenLoss(loss, loss.detach(), (label != IGNORED).sum())
+    """Sum over the examples with a known label."""
+    known = label.clamp_min(IGNORED)
+    loss = F.cross_entropy(logits.float(), known, ignore_index=IGNORED, reduction="sum")
+    return TokenLoss(loss, loss.detach(), (known != IGNORED).sum())

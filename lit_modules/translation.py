@@ -85,16 +85,16 @@ class Continuation:
     def __init__(self, network: EncoderDecoder, source: Int[Tensor, "batch source"], rows: int = 1) -> None:
         self.network, self.caches = network, network.decoder.new_caches()
         memory, mask = network.encode(source)
-        self.memory, self.allowed = memory.repeat_interleave(rows, 0), mask.allowed.repeat_interleave(rows, 0)
+        self.memory, self.mask = memory.repeat_interleave(rows, 0), mask.rows(lambda x: x.repeat_interleave(rows, 0))
 
     def __call__(self, token: Int[Tensor, "row 1"], position: int) -> Float[Tensor, "row vocabulary"]:
         network = self.network
         x = network.dropout(network.target_position(network.target_embedding(token), start=position))
-        x = network.decoder(x, self.memory, masks.everything(), masks.Mask(self.allowed), self.caches)
+        x = network.decoder(x, self.memory, masks.everything(), self.mask, self.caches)
         return network.output(x[:, -1])
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        self.memory, self.allowed = self.memory.index_select(0, rows), self.allowed.index_select(0, rows)
+        self.memory, self.mask = self.memory.index_select(0, rows), self.mask.rows(lambda x: x.index_select(0, rows))
         for cache in self.caches:
             cache.keep(rows)
 
@@ -182,8 +182,13 @@ class Translation(AblationModule):
         return self.loss(batch, self.label_smoothing)
 
     def loss(self, batch: dict[str, Tensor], smoothing: float) -> TokenLoss:
+        return self.loss_of(batch, smoothing)[0]
+
+    def loss_of(self, batch: dict[str, Tensor], smoothing: float) -> tuple[TokenLoss, Tensor, Tensor]:
+        """The loss, the logits, and the labels that they should give."""
         inputs, labels = self.shift(batch["target"])
-        return token_loss(self.network(batch["source"], inputs), labels, pad_id=self.ignored, smoothing=smoothing)
+        logits = self.network(batch["source"], inputs)
+        return token_loss(logits, labels, pad_id=self.ignored, smoothing=smoothing), logits, labels
 
     def shift(self, target: Int[Tensor, "batch target"]) -> tuple[Tensor, Tensor]:
         """What goes into the decoder, BOS …, and what is to come out, … EOS: shifted right by one (figure 1)."""
@@ -211,10 +216,8 @@ class Translation(AblationModule):
         self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx], self.decoding)
 
     def evaluate(self, batch: dict[str, Tensor], split: str, decoding: Decoding) -> None:
-        inputs, labels = self.shift(batch["target"])
-        logits = self.network(batch["source"], inputs)
+        loss, logits, labels = self.loss_of(batch, 0.0)
         translations = self.trainer.datamodule.texts(self.translate(batch["source"], decoding))
-        loss = token_loss(logits, labels, pad_id=self.ignored)
         self.evaluations[split].add(loss, logits, labels, batch["index"].tolist(), translations)
 
     def translate(self, source: Int[Tensor, "batch source"], decoding: Decoding) -> Int[Tensor, "batch length"]:

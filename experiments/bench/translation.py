@@ -6,7 +6,6 @@ model has not; nothing else differs.
 """
 
 import json
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from rich.progress import track
 from torch import Tensor, nn
 
 from datamodules.batching import collate
@@ -27,8 +25,11 @@ from lit_modules.components.loss import token_loss
 from lit_modules.optimization import Optim, optimizer_and_schedule
 from lit_modules.translation import EncoderDecoder
 
+from .turns import compare
+
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.1}
 STEPS = 6  # a stretch of one side before the other has its turn
+PEER = "torch.nn.Transformer"
 RESULTS = Path(__file__).parent / "results" / "translation.json"
 
 
@@ -70,7 +71,7 @@ class Side:
         torch.manual_seed(0)
         self.model = kind(
             arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
-            max_length=256,
+            cross_attention="present", max_length=256,
         )  # fmt: skip
         self.loss, self.bf16 = loss, bf16
         optim = Optim(lr=1e-4, warmup_steps=10)
@@ -96,21 +97,12 @@ def measure(data, rounds: int, bf16: bool) -> dict[str, float]:
     peer = Side(TorchTransformer, torchs_loss, data.vocab_size, bf16)
     examples, chosen = data.examples["train"], list(data.batches("train"))[: STEPS * (rounds + 1)]
     batches = [collate([examples[i] for i in indices]) for indices in chosen]
-    pairs = []
-    for i in track(range(rounds + 1), description="bf16" if bf16 else "fp32", transient=True):
-        stretch = batches[i * STEPS : (i + 1) * STEPS]
-        turns = [ours, peer] if i % 2 else [peer, ours]
-        speed = {id(side): side.tokens_per_second(stretch) for side in turns}
-        pairs.append((speed[id(ours)], speed[id(peer)]))
-    pairs = pairs[1:]  # the first stretch warms up
-    ratios = [a / b for a, b in pairs]
-    return {
-        "ours": statistics.median(a for a, _ in pairs),
-        "torch.nn.Transformer": statistics.median(b for _, b in pairs),
-        "ratio": statistics.median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-    }
+    stretches = [batches[i : i + STEPS] for i in range(0, len(batches), STEPS)]
+    sides = {"ours": ours.tokens_per_second, PEER: peer.tokens_per_second}
+    found = compare(sides, stretches, "bf16" if bf16 else "fp32")
+    ratio = found["ratio"][PEER]
+    spread = {"ratio": ratio["median"], "lowest": ratio["lowest"], "highest": ratio["highest"]}
+    return found["tokens_per_second"] | spread
 
 
 def main(dataset: str | None, rounds: int) -> None:
@@ -122,7 +114,7 @@ def main(dataset: str | None, rounds: int) -> None:
     heads = ["precision", "ours, tokens/s", "torch.nn.Transformer, tokens/s", "ratio", "lowest … highest"]
     lines = []
     for name, m in measured.items():
-        speeds = [f"{m['ours']:,.0f}", f"{m['torch.nn.Transformer']:,.0f}"]
+        speeds = [f"{m['ours']:,.0f}", f"{m[PEER]:,.0f}"]
         lines.append([name, *speeds, f"{m['ratio']:.2f}", f"{m['lowest']:.2f} … {m['highest']:.2f}"])
     print(as_terminal(heads, lines))
     RESULTS.parent.mkdir(exist_ok=True)

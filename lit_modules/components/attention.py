@@ -240,14 +240,12 @@ def attention_weights(model: nn.Module) -> Iterator[dict[str, Attended]]:
     def recorder(name: str) -> Callable:
         weigh = before[name].weigh if isinstance(before[name], Explicit) else attention_softmax
 
-        def attend_recorded(query, key, value, *, mask, scale, dropout=0.0):
-            allowed = mask.dense(query.shape[-2], key.shape[-2], query.device)
-            scores = attention_scores(query, key, scale)
+        def weigh_and_keep(scores: Tensor, allowed: Tensor | None) -> Tensor:
             weights = weigh(scores, allowed)
             seen[name] = Attended(scores.detach(), weights.detach(), allowed)
-            return F.dropout(weights, dropout, training=dropout > 0) @ value
+            return weights
 
-        return attend_recorded
+        return Explicit(weigh_and_keep)
 
     try:
         for name, module in modules.items():

@@ -11,6 +11,7 @@ from datamodules.tasks import IGNORED, SentenceTask, cut_to
 from datamodules.tokenizer import CLS, SEP, train_tokenizer
 from lit_modules.bert import Bert
 from lit_modules.choices import Arch
+from lit_modules.finetuning import Tagging
 from lit_modules.optimization import Optim
 
 TEXT = ["playing unbelievable games with the old dog", "the cat sleeps in the garden", "running away from home"] * 30
@@ -87,6 +88,21 @@ def test_chunks_are_scored_by_hand_and_words_beyond_the_row_count_as_o(checkpoin
     assert cut == {"f1": 0.0, "accuracy": pytest.approx(50.0)}
 
 
+def test_a_tag_that_training_has_never_seen_is_said_and_counts_as_missed(checkpoint, tmp_path, capsys):
+    """CoNLL-2000's test split has one."""
+    rows = {"tokens": [["the", "dog"], ["a", "cat"]], "tags": [["B-X", "O"]] * 2}
+    test = {"tokens": [["the", "dog"]], "tags": [["B-X", "B-Y"]]}
+    data = TaggingTask(written(tmp_path, train=rows, validation=rows, test=test), checkpoint)
+    data.load()
+    assert "tags of 'test' that training has never seen count as missed: B-Y" in capsys.readouterr().err
+    assert data.score("test", {0: [0, 1]}) == {"f1": pytest.approx(200 / 3), "accuracy": 50.0}
+    batch = data.collate([data.examples["test"][0]])
+    model = Tagging(optim=Optim(lr=1e-3, warmup_steps=1), checkpoint=checkpoint, n_labels=2).eval()
+    loss = model.training_loss(batch)
+    assert loss.tokens == 1
+    assert len(model.predicted(model.logits(batch), batch)[0]) == 2, "it is predicted all the same"
+
+
 def test_tags_may_be_classes(checkpoint, tmp_path):
     names = Sequence(ClassLabel(names=["O", "B-X"]))
     features = Features({"tokens": Sequence(Value("string")), "tags": names})
@@ -149,7 +165,7 @@ def test_the_best_window_answers_and_the_score_is_the_official_one(checkpoint, t
 @pytest.mark.parametrize("task, rows, test, message", [
     (SentenceTask, SENTENCES, {"text": ["x"], "label": ["new"]}, "'test' of .* has the label 'new', which training has never seen; it has c, d"),
     (SentenceTask, {"text": ["x"]}, {"text": ["x"]}, "no column 'label'; it has text"),
-    (TaggingTask, {"tokens": [["a"]], "tags": [["B-X"]]}, {"tokens": [["a"]], "tags": [["B-Y"]]}, "label 'B-Y', which training has never seen"),
+    (TaggingTask, {"tokens": [["a"]], "tags": [["B-X"]]}, {"tokens": [["a", "b"]], "tags": [["B-X"]]}, "'test': 2 words and 1 tags: "),
     (QuestionTask, squad_rows(), squad_rows(answer="the young dog"), "row 0 of the split 'test' .*: the answer 'the young dog' is not in the context at character"),
     (QuestionTask, squad_rows(), {**squad_rows(), "answers": [{"text": [], "answer_start": []}]}, "no answer; each must have one"),
 ])  # fmt: skip

@@ -95,9 +95,8 @@ def test_an_empty_split_is_named(folder):
 
 def test_a_split_without_rows_is_named(folder, monkeypatch):
     """Where `datasets` opens it all the same."""
-    monkeypatch.setattr(
-        ParallelText, "columns_of", lambda self, loaded, name: ([], []) if name == "test" else (ENGLISH, GERMAN)
-    )
+    texts = {"train": (ENGLISH, GERMAN), "valid": (ENGLISH, GERMAN), "test": ([], [])}
+    monkeypatch.setattr(ParallelText, "read", lambda self: texts)
     with pytest.raises(ValueError, match="split 'test' of data set .* is empty"):
         parallel(folder)
 
