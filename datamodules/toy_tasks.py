@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .toy_documents import PRONOUNS, Storyteller, line, tags
@@ -17,6 +18,7 @@ SIZES = {"test": 500, "validation": 300, "train": 2000}
 Rows = dict[str, list[Any]]
 
 
+@lru_cache
 def splits(name: str) -> dict[str, Rows]:
     """split → column → values; other stories than those of pre-training."""
     storyteller = Storyteller(seed=20190524)

@@ -20,7 +20,10 @@ class BadInput(Exception):
 
 
 def canonical(value: Any) -> Any:
-    """Numbers as numbers however they were written: `1e-3` is a string to PyYAML, every flag is one to the shell."""
+    """Numbers as numbers however they were written: `1e-3` is a string to PyYAML, every flag is one to the shell; so is
+    a list."""
+    if isinstance(value, str) and value.startswith("["):
+        value = yaml.safe_load(value)
     if isinstance(value, str):
         for number in (int, float):
             try:

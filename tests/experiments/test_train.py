@@ -18,7 +18,7 @@ from experiments.record.identity import flatten, identify, load_recipe, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
 from experiments.record.result import REQUIRED, read_result
 
-RECIPES = sorted((ROOT / "experiments/recipes").glob("*/*.yaml"))
+RECIPES = sorted((ROOT / "experiments/recipes/translation").glob("*.yaml"))
 TOY, SMOKE = "experiments/recipes/translation/toy.yaml", "experiments/recipes/smoke.yaml"
 TINY = ["--data.train_pairs=400", "--data.eval_pairs=20"]
 
