@@ -24,7 +24,7 @@ class QuestionTask(TaskData):
     Args:
         context, question, answers: the columns; answers is {text: […], answer_start: […]}.
         overlap: tokens that two windows on one context share.
-        The others: see `TaskData`; max_length is that of a window with its question.
+        task: the arguments of `TaskData`; max_length is that of a window with its question.
 
     Scores: exact and f1, in percent, by the official definition (torchmetrics).
     """
@@ -33,24 +33,13 @@ class QuestionTask(TaskData):
 
     def __init__(
         self,
-        dataset: str,
-        checkpoint: str,
         context: str = "context",
         question: str = "question",
         answers: str = "answers",
-        config: str | None = None,
-        train: str = "train",
-        valid: str = "validation",
-        test: str = "test",
-        max_length: int = 128,
         overlap: int = 32,
-        batch_tokens: int = 2048,
-        num_workers: int = 0,
+        **task: Any,
     ) -> None:
-        super().__init__(
-            dataset=dataset, checkpoint=checkpoint, config=config, train=train, valid=valid, test=test,
-            max_length=max_length, batch_tokens=batch_tokens, num_workers=num_workers,
-        )  # fmt: skip
+        super().__init__(**task)
         self.overlap, self.context, self.question, self.answers = overlap, context, question, answers
 
     @property

@@ -16,7 +16,7 @@ class TaggingTask(TaskData):
 
     Args:
         tokens, tags: the columns.
-        The others: see `TaskData`. Words beyond max_length have no prediction and count as O.
+        task: the arguments of `TaskData`. Words beyond max_length have no prediction and count as O.
 
     A tag that training has never seen cannot be predicted: it is said, counts as missed, and is left out of the nll.
 
@@ -25,24 +25,8 @@ class TaggingTask(TaskData):
 
     scores = ("f1", "accuracy")
 
-    def __init__(
-        self,
-        dataset: str,
-        checkpoint: str,
-        tokens: str = "tokens",
-        tags: str = "tags",
-        config: str | None = None,
-        train: str = "train",
-        valid: str = "validation",
-        test: str = "test",
-        max_length: int = 128,
-        batch_tokens: int = 2048,
-        num_workers: int = 0,
-    ) -> None:
-        super().__init__(
-            dataset=dataset, checkpoint=checkpoint, config=config, train=train, valid=valid, test=test,
-            max_length=max_length, batch_tokens=batch_tokens, num_workers=num_workers,
-        )  # fmt: skip
+    def __init__(self, tokens: str = "tokens", tags: str = "tags", **task: Any) -> None:
+        super().__init__(**task)
         self.words, self.tags = tokens, tags
 
     @property

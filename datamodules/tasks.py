@@ -83,13 +83,13 @@ class TaskData(SequenceData):
         *,
         dataset: str,
         checkpoint: str,
-        config: str | None,
-        train: str,
-        valid: str,
-        test: str,
-        max_length: int,
-        batch_tokens: int,
-        num_workers: int,
+        config: str | None = None,
+        train: str = "train",
+        valid: str = "validation",
+        test: str = "test",
+        max_length: int = 128,
+        batch_tokens: int = 2048,
+        num_workers: int = 0,
     ) -> None:
         super().__init__(batch_tokens=batch_tokens, num_workers=num_workers)
         self.dataset, self.config, self.checkpoint, self.max_length = dataset, config, checkpoint, max_length
@@ -178,32 +178,15 @@ class SentenceTask(TaskData):
     Args:
         text, label: the columns.
         second: the column of the second sentence; `nothing` for a task on one.
-        The others: see `TaskData`.
+        task: the arguments of `TaskData`.
 
     Scores, in percent: accuracy, and chance: the share of the commonest class.
     """
 
     scores = ("accuracy", "chance")
 
-    def __init__(
-        self,
-        dataset: str,
-        checkpoint: str,
-        text: str = "text",
-        second: str = "nothing",
-        label: str = "label",
-        config: str | None = None,
-        train: str = "train",
-        valid: str = "validation",
-        test: str = "test",
-        max_length: int = 128,
-        batch_tokens: int = 2048,
-        num_workers: int = 0,
-    ) -> None:
-        super().__init__(
-            dataset=dataset, checkpoint=checkpoint, config=config, train=train, valid=valid, test=test,
-            max_length=max_length, batch_tokens=batch_tokens, num_workers=num_workers,
-        )  # fmt: skip
+    def __init__(self, text: str = "text", second: str = "nothing", label: str = "label", **task: Any) -> None:
+        super().__init__(**task)
         self.texts, self.label = (text,) if second == "nothing" else (text, second), label
 
     @property

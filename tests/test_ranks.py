@@ -52,3 +52,15 @@ def test_a_run_on_two_ranks_leaves_one_result_and_one_wandb_run(tmp_path):
     assert len(list(tmp_path.rglob("offline-run-*"))) == 1
     steps = [line for line in (path.parent / "metrics.csv").read_text().splitlines() if ",train/loss," in line]
     assert len(steps) == 4
+
+
+def test_a_pre_training_on_two_ranks_fine_tunes_on_one_and_leaves_one_result(tmp_path):
+    run("-m", "experiments.train", "fit", "--config", "experiments/recipes/bert/toy.yaml", "--config",
+        "experiments/recipes/smoke.yaml", "--data.train_documents=60", "--data.held_out=10", "--trainer.devices=2",
+        "--trainer.strategy=ddp", "--downstream.recipes=[experiments/recipes/tasks/toy_roles.yaml]",
+        ABLATE_OUT=str(tmp_path), WANDB_MODE="offline")  # fmt: skip
+    whole, below = sorted(tmp_path.rglob("result.json"), key=lambda path: len(path.parts))
+    result = read_result(whole)
+    assert result["status"] == "finished" and result["world_size"] == 2 and read_result(below)["world_size"] == 1
+    assert result["metrics"]["toy_roles/f1"] == read_result(below)["metrics"]["test/f1"]
+    assert len(list(tmp_path.rglob("offline-run-*"))) == 1

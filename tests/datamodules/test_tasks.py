@@ -44,7 +44,7 @@ def test_classes_have_names_and_a_held_out_tenth_is_the_same_in_every_run(checkp
     rows = {"text": [f"the dog {i}" for i in range(100)], "label": [i % 3 for i in range(100)]}
     features = Features({"text": Value("string"), "label": ClassLabel(names=["low", "middle", "high"])})
     folder = written(tmp_path, features, train=rows, test=rows)
-    one, other = (SentenceTask(folder, checkpoint, valid="held_out") for _ in range(2))
+    one, other = (SentenceTask(dataset=folder, checkpoint=checkpoint, valid="held_out") for _ in range(2))
     one.load()
     other.load()
     assert one.labels == ["high", "low", "middle"] and one.n_labels == 3
@@ -56,7 +56,7 @@ def test_classes_have_names_and_a_held_out_tenth_is_the_same_in_every_run(checkp
 def test_two_sentences_are_two_segments_and_the_longer_is_cut(checkpoint, tmp_path):
     rows = {"one": ["the dog"], "two": ["the cat sleeps in the garden"], "label": [1]}
     folder = written(tmp_path, train=rows, validation=rows, test=rows)
-    data = SentenceTask(folder, checkpoint, text="one", second="two", max_length=9)
+    data = SentenceTask(dataset=folder, checkpoint=checkpoint, text="one", second="two", max_length=9)
     data.load()
     row = data.examples["train"].rows[0].row
     assert row.ids[0] == CLS and (row.ids == SEP).sum() == 2 and len(row.ids) == 9
@@ -76,7 +76,7 @@ def test_the_label_stands_on_the_first_piece_of_a_word(tokenizer):
 
 def test_chunks_are_scored_by_hand_and_words_beyond_the_row_count_as_o(checkpoint, tmp_path):
     rows = {"tokens": [["the", "old", "dog", "sleeps"]], "tags": [["B-NP", "I-NP", "I-NP", "B-VP"]]}
-    data = TaggingTask(written(tmp_path, train=rows, validation=rows, test=rows), checkpoint)
+    data = TaggingTask(dataset=written(tmp_path, train=rows, validation=rows, test=rows), checkpoint=checkpoint)
     data.load()
     assert data.labels == ["B-NP", "B-VP", "I-NP", "O"]
     label = data.examples["train"].rows[0].label
@@ -92,7 +92,7 @@ def test_a_tag_that_training_has_never_seen_is_said_and_counts_as_missed(checkpo
     """CoNLL-2000's test split has one."""
     rows = {"tokens": [["the", "dog"], ["a", "cat"]], "tags": [["B-X", "O"]] * 2}
     test = {"tokens": [["the", "dog"]], "tags": [["B-X", "B-Y"]]}
-    data = TaggingTask(written(tmp_path, train=rows, validation=rows, test=test), checkpoint)
+    data = TaggingTask(dataset=written(tmp_path, train=rows, validation=rows, test=test), checkpoint=checkpoint)
     data.load()
     assert "tags of 'test' that training has never seen count as missed: B-Y" in capsys.readouterr().err
     assert data.score("test", {0: [0, 1]}) == {"f1": pytest.approx(200 / 3), "accuracy": 50.0}
@@ -107,7 +107,7 @@ def test_tags_may_be_classes(checkpoint, tmp_path):
     names = Sequence(ClassLabel(names=["O", "B-X"]))
     features = Features({"tokens": Sequence(Value("string")), "tags": names})
     rows = {"tokens": [["the", "dog"]], "tags": [[0, 1]]}
-    data = TaggingTask(written(tmp_path, features, train=rows, validation=rows, test=rows), checkpoint)
+    data = TaggingTask(dataset=written(tmp_path, features, train=rows, validation=rows, test=rows), checkpoint=checkpoint)
     data.load()
     assert data.labels == ["B-X", "O"]
 
@@ -141,7 +141,7 @@ def squad_rows(answer="the old dog", start=None):
 
 def test_the_best_window_answers_and_the_score_is_the_official_one(checkpoint, tmp_path):
     folder = written(tmp_path, **dict.fromkeys(("train", "validation", "test"), squad_rows()))
-    data = QuestionTask(folder, checkpoint, max_length=24, overlap=6)
+    data = QuestionTask(dataset=folder, checkpoint=checkpoint, max_length=24, overlap=6)
     data.load()
     windows = data.gold["test"]["windows"]
     start = CONTEXT.index("the old dog")
@@ -176,10 +176,10 @@ def test_bad_rows_are_one_message(task, rows, test, message, checkpoint, tmp_pat
         features = Features({"context": Value("string"), "question": Value("string"), "answers": answers})
     folder = written(tmp_path, features, train=rows, validation=rows, test=test)
     with pytest.raises(ValueError, match=message):
-        task(folder, checkpoint).load()
+        task(dataset=folder, checkpoint=checkpoint).load()
 
 
 def test_too_much_overlap_is_one_message(checkpoint, tmp_path):
     folder = written(tmp_path, **dict.fromkeys(("train", "validation", "test"), squad_rows()))
     with pytest.raises(ValueError, match="data.overlap 30 leaves no room"):
-        QuestionTask(folder, checkpoint, max_length=24, overlap=30).load()
+        QuestionTask(dataset=folder, checkpoint=checkpoint, max_length=24, overlap=30).load()
