@@ -153,6 +153,9 @@ class DocumentData(SequenceData):
             print(f"{len(kept) - len(full)} of {len(kept)} documents of {split!r} are empty: left out", file=sys.stderr)
         return full
 
+    def own_splits(self) -> list[str]:
+        return ["train", "valid", "test"]  # `pairs` are test's documents once more
+
     @property
     def vocab_size(self) -> int:
         self.load()

@@ -137,6 +137,10 @@ def test_evaluation_rows_are_the_same_for_every_objective_and_format(toy):
         other.load()
         found = [other.tokenizer.decode(r.ids.tolist(), skip_special_tokens=False) for r in other.examples["test"].rows]
         assert found == wanted
+    same = [ToyDocuments(objective=o, train_documents=300) for o in ("mlm+nsp", "mlm")]
+    for data in same:
+        data.load()
+    assert same[0].fingerprint == same[1].fingerprint != others[0].fingerprint, "mlm reads the pairs of mlm+nsp"
     assert others[0].test_splits == ["test", "pairs"] and others[1].test_splits == ["test"]
 
 
