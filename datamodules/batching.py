@@ -78,6 +78,7 @@ class TokenBudget(Sampler):
         self.epoch, self.read = 0, (0, 0)
         self.sampler = self  # where Lightning looks for set_epoch
         self.made: tuple[int, list[np.ndarray]] | None = None
+        self.first: int | None = None  # batches of epoch 0, which no later one exceeds: Lightning counts but once
         if (longest := int(self.lengths.sum(1).max(initial=0))) > budget:
             raise ValueError(f"one example has {longest} tokens: data.batch_tokens {budget} must be at least that")
         if len(examples) < world:
@@ -94,19 +95,25 @@ class TokenBudget(Sampler):
         """This epoch's batches of all ranks."""
         epoch = self.epoch if self.shuffle else 0
         if self.made is None or self.made[0] != epoch:
-            if self.shuffle:
-                self.examples.draw(self.seed, epoch)
-            rng = np.random.default_rng([self.seed, epoch])
-            tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
-            order = np.lexsort([tie_break, *self.lengths.T[::-1]])
-            batches = cut(order, self.lengths, self.budget)
-            if len(batches) < self.world:  # a rank without a batch would leave the others waiting
-                batches = np.array_split(order, self.world)
-            if self.shuffle:
-                batches = [batches[i] for i in rng.permutation(len(batches))]
-                batches = batches[: len(batches) // self.world * self.world]
-            self.made = epoch, batches
+            if self.first is None:
+                self.first = len(self.batches_of(0))
+            self.made = epoch, self.batches_of(epoch)[: self.first]
         return self.made[1]
+
+    def batches_of(self, epoch: int) -> list[np.ndarray]:
+        """All that an epoch has; its examples are drawn first."""
+        if self.shuffle:
+            self.examples.draw(self.seed, epoch)
+        rng = np.random.default_rng([self.seed, epoch])
+        tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        order = np.lexsort([tie_break, *self.lengths.T[::-1]])
+        batches = cut(order, self.lengths, self.budget)
+        if len(batches) < self.world:  # a rank without a batch would leave the others waiting
+            batches = np.array_split(order, self.world)
+        if self.shuffle:
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+            batches = batches[: len(batches) // self.world * self.world]
+        return batches
 
     def __iter__(self) -> Iterator[list[int]]:
         mine = self.batches()[self.rank :: self.world]
@@ -114,7 +121,9 @@ class TokenBudget(Sampler):
         return iter([batch.tolist() for batch in mine[read if epoch == self.epoch else 0 :]])
 
     def __len__(self) -> int:
-        return len(self.batches()[self.rank :: self.world])
+        """Of epoch 0: where examples are drawn anew, another may have a few less."""
+        self.batches()
+        return len(range(self.rank, self.first, self.world))
 
     def padding(self) -> float:
         """The share of this epoch's slots that hold padding."""

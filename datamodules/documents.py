@@ -27,6 +27,7 @@ class Rows(Examples):
             documents, input_format, negative, max_length,
         )  # fmt: skip
         self.draw(FIXED, 0)
+        self.fixed = self.rows
 
     def draw(self, seed: int, epoch: int) -> None:
         rng = np.random.default_rng([seed, epoch])
@@ -42,7 +43,7 @@ class Rows(Examples):
     def content(self) -> Iterator[np.ndarray]:
         for document in self.documents:
             yield from document
-        for row in self.rows:
+        for row in self.fixed:  # not those of an epoch, which depend on the seed
             yield row.ids
 
 

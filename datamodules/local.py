@@ -6,6 +6,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def checkpoint_path(checkpoint: str) -> Path:
+    """A run's folder stands for its best checkpoint; a file, and a folder with config.json, for themselves."""
+    path = Path(checkpoint)
+    best = path / "checkpoints" / "best.ckpt"
+    return best if best.is_file() and not (path / "config.json").is_file() else path
+
+
 def local_folder(dataset: str) -> Path | None:
     """The folder of that name: from the working directory, from the project, in $ABLATE_DATA; None for a hub name."""
     shelf = [Path(os.environ["ABLATE_DATA"]) / Path(dataset).name] if os.environ.get("ABLATE_DATA") else []

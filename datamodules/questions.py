@@ -63,7 +63,8 @@ class QuestionTask(TaskData):
                     )
             if not texts:
                 raise ValueError(f"row {i} of the split {split!r} of {self.describe()}: no answer; each must have one")
-            span = (starts[0], starts[0] + len(texts[0]))
+            start = starts[0] + len(texts[0]) - len(texts[0].lstrip())
+            span = (start, start + len(texts[0].strip()))
             for window in windows_on(tokenizer, question, context, i, self.max_length, self.overlap):
                 rows.append(Labelled(window.row, np.array(tokens_of(window.offsets, *span))))
                 windows.append(window)

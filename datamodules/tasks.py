@@ -94,6 +94,8 @@ class TaskData(SequenceData):
         super().__init__(batch_tokens=batch_tokens, num_workers=num_workers)
         self.dataset, self.config, self.checkpoint, self.max_length = dataset, config, checkpoint, max_length
         self.splits = {"train": train, "valid": valid, "test": test}
+        if HELD_OUT in (train, test):
+            raise ValueError(f"only data.valid can be {HELD_OUT}: it is a tenth of the training split")
 
     @property
     @abstractmethod

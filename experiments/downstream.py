@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from experiments.launch.keys import check_keys
+from experiments.launch.question import BadInput
 from experiments.record.identity import Run, identify, merged, recipe_name
 from experiments.record.result import finished, read_result
 
@@ -60,6 +61,9 @@ def tasks_of(page: Downstream) -> list[Task]:
     tasks = [Task(recipe_name([recipe]).split("-")[-1], ["--config", recipe, *overlay]) for recipe in page.recipes]
     for task in tasks:
         check_keys(merged(task.arguments))
+    called = [task.name for task in tasks]
+    if twice := [name for name in called if called.count(name) > 1]:
+        raise BadInput(f"downstream.recipes: two tasks are called {twice[0]}: their scores would stand in one place")
     return tasks
 
 

@@ -140,6 +140,7 @@ def built(run: Run | None, arguments: list[str], below: bool = False) -> Ablatio
     try:
         with contextlib.redirect_stderr(said):
             cli = AblationCLI(run, arguments, below)
+        print(said.getvalue(), file=sys.stderr, end="")  # what the data had to say
         cli.datamodule.setup("fit")
         cli.model.check_data(cli.datamodule)
         check_validation(cli)
@@ -207,6 +208,7 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
             f"no validation took place in {trainer.global_step} steps, so there is no checkpoint to test: "
             f"lower trainer.val_check_interval (now {trainer.val_check_interval}) or train longer"
         )
+    cli.peak_memory_bytes = facts.peak_memory_bytes(on_gpu=trainer.strategy.root_device.type == "cuda")
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
     tested = test(cli, Path(cli.best.best_model_path))
     logged = read_metrics(run.folder / "metrics.csv")
@@ -241,7 +243,8 @@ def answer(cli: AblationCLI, run: Run, tasks: list[Task]) -> dict[str, Any]:
     if found := shares_training(cli, run) and trained_sibling(run, cli.code["code_fingerprint"]):
         sibling, checkpoint = found
         print(f"trained already as run {sibling['key']}: its checkpoint is tested")
-        of_tests = tuple(f"{split}/" for split in (*cli.datamodule.test_splits, *sibling.get("downstream", ())))
+        tested = (*cli.datamodule.test_splits, "downstream", *sibling.get("downstream", ()))
+        of_tests = tuple(f"{split}/" for split in tested)
         kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
         found = {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
     else:
@@ -311,6 +314,8 @@ def carry_out(run: Run, arguments: list[str], tasks: list[Task], below: bool = F
         if finished(run.folder):  # by another process, while this one came
             return run.folder / "result.json"
         torch.set_flush_denormal(True)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         cli = built(run, arguments, below)
         if shares_training(cli, run):  # the first trains, the others wait for its checkpoint
             held.enter_context(lock(run.folder.parents[1] / f".training-{run.training}", "a training", wait=True))

@@ -32,13 +32,17 @@ def say(model: AblationModule, tokenizer, labels: list[str], line: str) -> None:
 
 
 def fill(model: Bert, tokenizer, labels: list[str], texts: list[str], longest: int) -> None:
-    """The likeliest pieces for each mask. A left-to-right model has none: it says how likely each token was."""
+    """The likeliest pieces for each mask; from a left-to-right model, for what comes after the text."""
     parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts[:2]]
     batch = batch_of([whole(row(*map(as_ids, parts)), longest)])
     known(tokenizer, batch)
     logits = model.head(model.network(batch["ids"], batch["segments"]))[0].softmax(-1)
     masks = (batch["ids"][0] == MASK).nonzero()[:, 0].tolist()
-    if not masks:
+    if model.hparams["direction"] == "causal":
+        if masks:
+            print("a left-to-right model fills no masks: it goes on where the text ends", file=sys.stderr)
+        masks = [len(batch["ids"][0]) - 2]  # before the last [SEP]
+    elif not masks:
         print("nothing is missing: write [MASK] for a word", file=sys.stderr)
     for place in masks:
         best = logits[place].topk(BEST)

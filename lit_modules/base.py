@@ -125,6 +125,14 @@ class AblationModule(L.LightningModule):
         for name, value in metrics.items():
             self.log(name, torch.tensor(value, dtype=torch.float64), prog_bar=True, logger=False, batch_size=1)
 
+    def of_all_ranks(self, part: Any) -> list[Any]:
+        """Every rank's own part of an evaluation."""
+        if self.trainer.world_size == 1:
+            return [part]
+        parts = [None] * self.trainer.world_size
+        torch.distributed.all_gather_object(parts, part)
+        return parts
+
     def log_samples(self, name: str, columns: list[str], rows: list[list[str]]) -> None:
         """A few readable lines, to every logger that takes text."""
         for logger in self.loggers:

@@ -225,7 +225,7 @@ class Bert(AblationModule):
     # ---- training
 
     def training_loss(self, batch: dict[str, Tensor]) -> TokenLoss:
-        noise = torch.rand(*batch["ids"].shape, 2, device=batch["ids"].device)
+        noise = torch.rand(*batch["ids"].shape, 2, dtype=torch.float32, device=batch["ids"].device)
         return self.loss(batch, noise)
 
     def loss(self, batch: dict[str, Tensor], noise: Tensor) -> TokenLoss:
@@ -244,12 +244,11 @@ class Bert(AblationModule):
     # ---- validation and test
 
     def on_validation_epoch_start(self) -> None:
-        self.sums_of = {"valid": torch.zeros(5, dtype=torch.float64, device=self.device)}
+        self.sums_of = {"valid": [0.0] * 5}
         self.shown: list[list[str]] = []
 
     def on_test_epoch_start(self) -> None:
-        splits = self.trainer.datamodule.test_splits
-        self.sums_of = {split: torch.zeros(5, dtype=torch.float64, device=self.device) for split in splits}
+        self.sums_of = {split: [0.0] * 5 for split in self.trainer.datamodule.test_splits}
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         self.evaluate(batch, "valid")
@@ -264,9 +263,9 @@ class Bert(AblationModule):
         logits, wanted = self.head(states[chosen]), labels[chosen]
         loss = token_loss(logits[None], wanted[None], pad_id=PAD)
         pair = self.pair(self.network.summary(states, inputs))
-        right = (pair.argmax(1) == batch["pair"]).sum() if pair.shape[1] else 0 * loss.tokens
-        found = [loss.nll, loss.tokens, (logits.argmax(1) == wanted).sum(), right, loss.tokens * 0 + len(pair)]
-        self.sums_of[split] += torch.stack([value.double() for value in found])
+        right = (pair.argmax(1) == batch["pair"]).sum() if pair.shape[1] else 0
+        found = [loss.nll, loss.tokens, (logits.argmax(1) == wanted).sum(), right, len(pair)]
+        self.sums_of[split] = [total + float(value) for total, value in zip(self.sums_of[split], found, strict=True)]
         if split == "valid" and len(self.shown) < self.samples:
             self.show(inputs, chosen, wanted, logits.argmax(1))
 
@@ -290,7 +289,7 @@ class Bert(AblationModule):
     def report(self) -> None:
         """Metrics of the whole split from sums over all ranks: each token and each pair counts once."""
         for split, sums in self.sums_of.items():
-            nll, tokens, right, pairs_right, pairs = self.trainer.strategy.reduce(sums, reduce_op="sum").tolist()
+            nll, tokens, right, pairs_right, pairs = map(sum, zip(*self.of_all_ranks(sums), strict=True))
             if not pairs:
                 continue
             mean = nll / max(tokens, 1)

@@ -1,7 +1,7 @@
 """Fine-tuning of a pre-trained BERT: sentences, tags, questions (Devlin et al. 2019, section 4)."""
 
 from abc import abstractmethod
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import lightning as L
@@ -21,6 +21,15 @@ from .optimization import Optim
 from .pretrained import read
 
 LONGEST_ANSWER = 30  # tokens (the authors' code)
+
+
+@dataclass
+class Found:
+    """Sums and predictions of one split on one rank."""
+
+    nll: float = 0.0
+    labels: int = 0
+    predictions: dict[int, Any] = field(default_factory=dict)
 
 
 class FineTuning(AblationModule):
@@ -117,11 +126,10 @@ class FineTuning(AblationModule):
     # ---- validation and test
 
     def on_validation_epoch_start(self) -> None:
-        self.found: dict[str, tuple[Tensor, dict[int, Any]]] = {"valid": (torch.zeros(2, device=self.device), {})}
+        self.found: dict[str, Found] = {"valid": Found()}
 
     def on_test_epoch_start(self) -> None:
-        splits = self.trainer.datamodule.test_splits
-        self.found = {split: (torch.zeros(2, device=self.device), {}) for split in splits}
+        self.found = {split: Found() for split in self.trainer.datamodule.test_splits}
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         self.evaluate(batch, "valid")
@@ -132,9 +140,10 @@ class FineTuning(AblationModule):
     def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
         logits = self.logits(batch)
         loss = self.loss_of(logits, batch["label"])
-        sums, predictions = self.found[split]
-        sums += torch.stack([loss.nll, loss.tokens])
-        predictions |= dict(zip(batch["index"].tolist(), self.predicted(logits, batch), strict=True))
+        found = self.found[split]
+        found.nll += float(loss.nll)
+        found.labels += int(loss.tokens)
+        found.predictions |= dict(zip(batch["index"].tolist(), self.predicted(logits, batch), strict=True))
 
     def on_validation_epoch_end(self) -> None:
         self.report()
@@ -144,16 +153,12 @@ class FineTuning(AblationModule):
 
     def report(self) -> None:
         """Scores of the whole split over all ranks: each example counts once."""
-        for split, (sums, predictions) in self.found.items():
-            nll, tokens = self.trainer.strategy.reduce(sums, reduce_op="sum").tolist()
-            parts = [predictions]
-            if self.trainer.world_size > 1:
-                parts = [None] * self.trainer.world_size
-                torch.distributed.all_gather_object(parts, predictions)
-            every = {i: part[i] for part in parts for i in part}
+        for split, own in self.found.items():
+            parts = self.of_all_ranks(own)
+            every = {i: part.predictions[i] for part in parts for i in part.predictions}
             if every:
                 scores = self.trainer.datamodule.score(split, dict(sorted(every.items())))
-                known = {"nll": nll / max(tokens, 1)} | scores
+                known = {"nll": sum(part.nll for part in parts) / max(sum(part.labels for part in parts), 1)} | scores
                 self.log_evaluation({f"{split}/{name}": value for name, value in known.items()})
 
 
@@ -214,7 +219,7 @@ class QuestionAnswering(FineTuning):
 
     def logits(self, batch: dict[str, Tensor]) -> Float[Tensor, "batch position 2"]:
         padded = (batch["ids"] == PAD)[..., None]
-        return self.head(self.states(batch)).masked_fill(padded, torch.finfo(torch.float32).min)
+        return self.head(self.states(batch)).float().masked_fill(padded, torch.finfo(torch.float32).min)
 
     def loss_of(self, logits: Float[Tensor, "batch position 2"], label: Int[Tensor, "batch 2"]) -> TokenLoss:
         """The mean of both cross-entropies."""

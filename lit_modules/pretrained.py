@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
+from datamodules.local import checkpoint_path
 from datamodules.tokenizer import BERT_SPECIALS, PAD, UNK
 
 from .choices import Arch
@@ -52,10 +53,9 @@ def read(checkpoint: str) -> Pretrained:
     Raises:
         ValueError: no such file, or not a pre-trained BERT.
     """
-    path = Path(checkpoint)
-    if (path / "config.json").is_file():
-        return read_hugging_face(path)
-    file = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
+    file = checkpoint_path(checkpoint)
+    if (file / "config.json").is_file():
+        return read_hugging_face(file)
     if not file.is_file():
         raise ValueError(f"no checkpoint {checkpoint!r}: give a run's folder, a .ckpt file, or one with config.json")
     kept = torch.load(file, weights_only=True, map_location="cpu")
@@ -112,7 +112,15 @@ def fused(layer: int, kind: str) -> tuple[str, list[str]]:
 
 
 def from_hugging_face(theirs: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]:
-    """Their weights under our names; heads that are not there stay away."""
+    """Their weights under our names; heads that are not there stay away.
+
+    Raises:
+        ValueError: where a layer or an embedding is missing.
+    """
+    needed = {name for ours, name in names(n_layers).items() if ours.startswith("network.")}
+    needed |= {name for i in range(n_layers) for kind in ("weight", "bias") for name in fused(i, kind)[1]}
+    if missing := sorted(needed - set(theirs)):
+        raise ValueError(f"the weights lack {len(missing)} of {len(needed)}, among them {missing[0]}")
     weights = {ours: theirs[name] for ours, name in names(n_layers).items() if name in theirs}
     weights |= {fused(i, kind)[0]: torch.cat([theirs[name] for name in fused(i, kind)[1]])
                 for i in range(n_layers) for kind in ("weight", "bias")}  # fmt: skip
@@ -122,7 +130,9 @@ def from_hugging_face(theirs: dict[str, Tensor], n_layers: int) -> dict[str, Ten
 
 
 def to_hugging_face(ours: dict[str, Tensor], n_layers: int) -> dict[str, Tensor]:
-    """Our weights under their names."""
+    """Our weights under their names; a fine-tuned head is no head for masked tokens, and stays away."""
+    if "head.transform.weight" not in ours:
+        ours = {name: weight for name, weight in ours.items() if not name.startswith("head.")}
     weights = {name: ours[key] for key, name in names(n_layers).items() if key in ours}
     for i in range(n_layers):
         for kind in ("weight", "bias"):
@@ -142,7 +152,11 @@ def read_hugging_face(folder: Path) -> Pretrained:
         ValueError: at a file that is missing, another kind of model, or one that BERT's settings cannot express.
     """
     config = json.loads((folder / "config.json").read_text())
-    for key, wanted in (("model_type", "bert"), ("hidden_act", "gelu"), ("type_vocab_size", 2)):
+    for key, wanted in (
+        ("model_type", "bert"), ("hidden_act", "gelu"), ("type_vocab_size", 2), ("layer_norm_eps", 1e-12),
+        ("position_embedding_type", "absolute"), ("is_decoder", False),
+        ("attention_probs_dropout_prob", config.get("hidden_dropout_prob", 0.1)),
+    ):  # fmt: skip
         if config.get(key, wanted) != wanted:
             raise ValueError(f"{folder}/config.json: {key} {config[key]!r} is not {wanted!r}")
     n_layers = config["num_hidden_layers"]
@@ -183,11 +197,13 @@ def with_prefix(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def vocabulary(folder: Path) -> tuple[list[str], bool]:
     """Word pieces in order, and whether text is lower-cased first."""
-    settings, lower = folder / "tokenizer_config.json", True
-    if settings.is_file():
-        lower = json.loads(settings.read_text()).get("do_lower_case", True)
+    settings = folder / "tokenizer_config.json"
+    said = json.loads(settings.read_text()) if settings.is_file() else {}
+    lower = said.get("do_lower_case", True)
+    if said.get("strip_accents") not in (None, lower) or not said.get("tokenize_chinese_chars", True):
+        raise ValueError(f"{settings}: strip_accents and tokenize_chinese_chars must be as in the published BERT")
     if (file := folder / "vocab.txt").is_file():
-        return file.read_text().splitlines(), lower
+        return file.read_text(encoding="utf-8").removesuffix("\n").split("\n"), lower
     if (file := folder / "tokenizer.json").is_file():
         whole = json.loads(file.read_text())
         pieces = whole["model"]["vocab"]

@@ -301,9 +301,6 @@ class Evaluation:
 
     def gather(self, module: AblationModule) -> tuple[float, int, dict[int, str]]:
         """The same of all ranks together."""
-        parts = [(self.nll, self.tokens, self.translations)]
-        if module.trainer.world_size > 1:
-            parts = [None] * module.trainer.world_size
-            torch.distributed.all_gather_object(parts, (self.nll, self.tokens, self.translations))
+        parts = module.of_all_ranks((self.nll, self.tokens, self.translations))
         nll, tokens, translations = zip(*parts, strict=True)
         return sum(nll), sum(tokens), {i: text for part in translations for i, text in part.items()}

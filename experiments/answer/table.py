@@ -150,7 +150,8 @@ def against_baseline(seeds, base_seeds) -> list[str]:
         counts = [(len(diverged(s)), sum(r["status"] != "failed" for r in s.values())) for s in (seeds, base_seeds)]
         p = fisher(*counts[0], *counts[1])
         said.append(f"the baseline diverged {counts[1][0]} of {counts[1][1]}: Fisher p {p:.3g}, uncorrected")
-    one, other = next(iter(seeds.values())), next(iter(base_seeds.values()))
+    both = sorted(set(seeds) & set(base_seeds))
+    one, other = (part[both[0]] if both else next(iter(part.values())) for part in (seeds, base_seeds))
     if one["parameters"] != other["parameters"]:
         said.append(f"parameters ×{one['parameters'] / other['parameters']:.2f}")
     if one["data_fingerprint"] != other["data_fingerprint"]:

@@ -91,10 +91,11 @@ def side(made: tuple[torch.nn.Module, Loss], bf16: bool) -> Callable[[list[dict[
 
 
 def batches_of(data, count: int) -> list[dict[str, Tensor]]:
-    """Masked once, for all sides."""
+    """The recipe's own batches, masked once for all sides."""
+    chosen = list(data.batches("train"))[:count]
     examples, found = data.examples["train"], []
-    for start in range(0, count * ROWS, ROWS):
-        batch = data.collate([examples[i] for i in range(start, start + ROWS)])
+    for indices in chosen:
+        batch = data.collate([examples[i] for i in indices])
         masked = mask_tokens(
             batch["ids"], batch["continues"], torch.rand(*batch["ids"].shape, 2), rate=0.15, masking="paper",
             unit="token", vocab_size=data.vocab_size,

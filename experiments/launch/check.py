@@ -26,11 +26,11 @@ def check(question: Question) -> int:
     Raises:
         BadInput: file and line, the key, and the known words.
     """
-    arms, of_tasks = question.arms(), None
+    arms, of_tasks = question.arms(), []
     for arm in arms:
         try:
             cli = check_arguments(arguments(question, arm, question.seeds[0]))
-            of_tasks = check_tasks(cli) if of_tasks is None else of_tasks  # the first arm's stand for all
+            of_tasks = of_tasks or check_tasks(cli)  # those of the first arm that has any stand for all
             known = [n for n in cli.model.metric_names(cli.datamodule) if not n.startswith("valid/")] + of_tasks
             if question.metric not in known:
                 raise BadInput(f"metric.name {question.metric!r} is not known; it takes {' | '.join(known)}")

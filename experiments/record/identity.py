@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from datamodules.local import local_folder
+from datamodules.local import checkpoint_path, local_folder
 from experiments.launch.question import (
     ROOT,
     SEED,
@@ -123,8 +123,10 @@ def identify(arguments: list[str], out: Path | None = None) -> Run:
 def portable(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without what is a machine's own; data and files by what they hold, not by where they lie."""
     kept = {k: v for k, v in sorted(settings.items()) if not k.startswith(ELSEWHERE)}
-    for key in {"data.dataset", "model.checkpoint"} & set(kept):
-        kept[key] = data_identity(str(kept[key]))
+    if "data.dataset" in kept:
+        kept["data.dataset"] = data_identity(str(kept["data.dataset"]))
+    if "model.checkpoint" in kept:
+        kept["model.checkpoint"] = file_identity(checkpoint_path(str(kept["model.checkpoint"])))
     overlay = kept.pop("downstream.overlay", None)
     recipes = kept.pop("downstream.recipes", None) or []
     if kept.get("downstream.tasks") == "none" or not recipes:
@@ -192,11 +194,18 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def data_identity(dataset: str) -> str:
-    """A local folder or file is its content; a hub name is itself."""
+    """A local folder is its content; a hub name is itself."""
     folder = local_folder(dataset)
-    if folder is None:
-        path = Path(dataset)
-        return f"file {path.name} {content_hash(path.parent, (state(path),))}" if path.is_file() else dataset
+    return dataset if folder is None else file_identity(folder)
+
+
+def file_identity(path: Path) -> str:
+    """A file or folder is its content; what is not there is its name."""
+    if path.is_file():
+        return f"file {path.name} {content_hash(path.parent, (state(path),))}"
+    if not path.is_dir():
+        return str(path)
+    folder = path
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     return f"folder {folder.name} {content_hash(folder, tuple(map(state, files)))}"
 

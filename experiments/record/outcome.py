@@ -67,7 +67,7 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, sibling: d
         "steps": cli.trainer.global_step,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds if seconds else 0.0,
-        "peak_memory_bytes": facts.peak_memory_bytes(on_gpu),
+        "peak_memory_bytes": getattr(cli, "peak_memory_bytes", None) or facts.peak_memory_bytes(on_gpu),
         "config": cli.flat,
         "padding": data.batches("train").padding(),
         "data_fingerprint": data.fingerprint,

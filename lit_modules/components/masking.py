@@ -86,7 +86,7 @@ FITS = {
 
 def fixed_noise(index: Int[Tensor, " batch"], length: int) -> Noise:
     """The same for a row of this index in every run and in any batch, whatever it is padded to."""
-    noise = torch.zeros(len(index), length, 2)
+    noise = torch.zeros(len(index), length, 2, dtype=torch.float32)
     for row, number in zip(noise, index.tolist(), strict=True):
-        row[:] = torch.rand(length, 2, generator=torch.Generator().manual_seed(number))
+        row[:] = torch.rand(length, 2, dtype=torch.float32, generator=torch.Generator().manual_seed(number))
     return noise.to(index.device)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 
+from datamodules.tokenizer import CLS
 from experiments import train as program
 from experiments.cli import app
 from experiments.downstream import Downstream, tasks_of
@@ -18,6 +19,7 @@ from experiments.launch.question import ROOT, BadInput
 from experiments.record.identity import identify, merged
 from experiments.record.result import read_result
 from experiments.tryout import main as try_out
+from experiments.tryout import restored
 from lit_modules.bert import Bert
 from lit_modules.choices import Arch
 from lit_modules.optimization import Optim
@@ -130,7 +132,9 @@ def test_the_key_of_a_task_is_the_checkpoints_content_not_its_path(pretrained, t
     original = pretrained / "checkpoints/best.ckpt"
     copy = tmp_path / "best.ckpt"
     copy.write_bytes(original.read_bytes())
-    assert key(copy) == key(original)
+    assert key(copy) == key(original) == key(pretrained)
+    (pretrained / "something.txt").write_text("written later")
+    assert key(pretrained) == key(original)
     copy.write_bytes(b"another")
     assert key(copy) != key(original)
 
@@ -169,6 +173,40 @@ def test_a_run_that_was_killed_among_its_tasks_goes_on_with_the_next(monkeypatch
     monkeypatch.setenv("ABLATE_OUT", str(folder.parents[3] / "whole"))
     whole = done(toy())
     assert result["metrics"] == whole["metrics"]
+
+
+def test_a_run_killed_in_a_later_epoch_goes_on_as_if_it_had_not_been(monkeypatch, tmp_path):
+    """Rows are drawn anew at each epoch, and not every epoch has as many batches."""
+    small = ["--downstream.tasks=none", "--data.train_documents=40", "--trainer.max_steps=40", "--data.batch_tokens=512",
+             "--trainer.val_check_interval=7"]  # fmt: skip
+    whole = done(toy(*small))
+    real = Bert.training_loss
+    calls = []
+
+    def dies(self, batch):
+        calls.append(1)
+        if len(calls) == 33:
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "killed"))
+    with monkeypatch.context() as broken, pytest.raises((KeyboardInterrupt, SystemExit)):
+        broken.setattr(Bert, "training_loss", dies)
+        program.train(toy(*small))
+    assert (identify(toy(*small)).folder / "checkpoints/last.ckpt").exists()
+    assert done(toy(*small))["metrics"] == whole["metrics"]
+
+
+def test_a_siblings_scores_of_tasks_are_not_taken_over(monkeypatch, tmp_path):
+    """Arms that differ in their tasks alone share one pre-training."""
+    sweep = tmp_path / "mine.yaml"
+    text = (ROOT / "sweeps/nsp.yaml").read_text().replace("--question\n  - nsp", "--question\n  - mine")
+    sweep.write_text(text.replace("model.objective: {values: [mlm+nsp, mlm, mlm+sop]}", "downstream.tasks: {values: [all, none]}"))
+    first, second = (done(toy(f"--question={sweep}", f"--downstream.tasks={tasks}")) for tasks in ("all", "none"))
+    assert second["trained_by"] == first["key"]
+    assert "downstream/average" in first["metrics"]
+    assert not [name for name in second["metrics"] if name.startswith(("toy_", "downstream/"))]
+    assert second["metrics"]["test/nll"] == first["metrics"]["test/nll"]
 
 
 # ---- every choice bites
@@ -232,6 +270,17 @@ def test_a_bad_task_is_found_before_anything_is_trained(tmp_path):
     task.write_text(text.replace("max_length: 64", "max_lenght: 64"))
     with pytest.raises(BadInput, match="did you mean data.max_length"):
         tasks_of(Downstream(recipes=[str(task)]))
+    with pytest.raises(BadInput, match="two tasks are called toy_roles"):
+        tasks_of(Downstream(recipes=["experiments/recipes/tasks/toy_roles.yaml"] * 2))
+
+
+def test_what_the_data_has_to_say_is_heard(shelf, tmp_path, capsys):
+    folder = tmp_path / "gaps"
+    for split in ("train", "validation", "test"):
+        Dataset.from_dict({"text": ["the dog runs .\nit is red ."] * 9 + [""]}).to_parquet(folder / f"{split}.parquet")
+    arguments = ["fit", "--config", "experiments/recipes/bert/documents.yaml", "--config", SMOKE, f"--data.dataset={folder}"]
+    check_arguments([*arguments, "--data.vocab_size=60", "--downstream.tasks=none"])
+    assert "1 of 10 documents of 'train' are empty" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_is_none_is_one_message():
@@ -262,6 +311,19 @@ def test_try_fills_a_mask_from_our_checkpoint_and_from_hugging_faces_folder(pret
     assert said(capsys, monkeypatch, folder, text).out == ours.out
     with pytest.raises(BadInput, match="is not empty"):
         CliRunner().invoke(app, ["export", str(pretrained), str(folder)], catch_exceptions=False)
+
+
+def test_a_left_to_right_model_goes_on_where_the_text_ends(capsys, monkeypatch):
+    arguments = toy("--downstream.tasks=none", "--model.objective=mlm", "--model.direction=causal")
+    done(arguments)
+    folder = identify(arguments).folder
+    capsys.readouterr()
+    ours = said(capsys, monkeypatch, folder, "the old king sees\nthe [MASK]\n")
+    assert len(ours.out.splitlines()) == 2 and "fills no masks" in ours.err
+    model, tokenizer, _ = restored(folder)
+    ids = torch.tensor([[CLS, *tokenizer.encode("the old king sees", add_special_tokens=False).ids]])
+    best = model.head(model.network(ids, torch.zeros_like(ids)))[0, -1].argmax()
+    assert ours.out.split()[0] == tokenizer.id_to_token(int(best))
 
 
 def test_the_checkpoint_of_a_task_needs_no_other_file(pretrained, tmp_path, capsys, monkeypatch):

@@ -209,6 +209,8 @@ def test_theirs_with_another_order_of_the_vocabulary_gives_the_same_states(bare,
 @pytest.mark.parametrize("change, message", [
     ({"hidden_act": "relu"}, "hidden_act 'relu' is not 'gelu'"),
     ({"model_type": "roberta"}, "model_type 'roberta' is not 'bert'"),
+    ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),
+    ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key' is not 'absolute'"),
 ])  # fmt: skip
 def test_another_kind_of_model_is_refused(change, message, tmp_path):
     import json
@@ -226,6 +228,48 @@ def test_what_their_configuration_cannot_say_is_refused(tmp_path, checkpoint):
     causal = pretrained.Pretrained(ours.settings | {"direction": "causal"}, ours.weights, ours.tokenizer)
     with pytest.raises(ValueError, match="direction causal cannot be said"):
         pretrained.write_hugging_face(causal, tmp_path / "x")
+
+
+def test_a_fine_tuned_encoder_is_written_without_its_head(tmp_path, checkpoint):
+    model = Tagging(optim=OPTIM, checkpoint=checkpoint, n_labels=3)
+    tuned = pretrained.Pretrained(dict(model.hparams), model.state_dict(), pretrained.read(checkpoint).tokenizer)
+    folder = pretrained.write_hugging_face(tuned, tmp_path / "folder")
+    peer = transformers.BertModel.from_pretrained(folder).eval()
+    batch = rows((20,))
+    states = model.eval().network(batch["ids"], batch["segments"])
+    torch.testing.assert_close(states, peer(batch["ids"], token_type_ids=batch["segments"]).last_hidden_state, atol=1e-5, rtol=1e-5)
+    assert not pretrained.read(str(folder)).of("head")
+
+
+def test_a_vocabulary_may_have_odd_line_separators(tmp_path):
+    transformers.BertModel(CONFIG).save_pretrained(tmp_path)
+    order = [*BERT_SPECIALS, "a", "\u2028", "\x85", "b"] + [f"w{i}" for i in range(VOCAB - 9)]
+    (tmp_path / "vocab.txt").write_text("\n".join(order) + "\n", encoding="utf-8")
+    assert pretrained.read(str(tmp_path)).tokenizer.get_vocab() == {piece: i for i, piece in enumerate(order)}
+
+
+def test_missing_weights_are_one_message(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    transformers.BertModel(CONFIG).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT_SPECIALS) + "\n")
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="lack 1 of .*, among them bert.encoder.layer.1.output.dense.bias"):
+        pretrained.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("ours", [Classification, Tagging, QuestionAnswering])
+def test_fine_tuning_in_bf16(ours, checkpoint):
+    batch = rows()
+    label = {Classification: torch.tensor([[0], [1], [1]]), Tagging: batch["ids"] % 2, QuestionAnswering: torch.tensor([[1, 2]] * 3)}
+    model = ours(optim=OPTIM, checkpoint=checkpoint, n_labels=2).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.training_loss(batch | {"label": label[ours]})
+        assert len(model.predicted(model.logits(batch), batch | {"label": label[ours]})) == 3
+    full = model.training_loss(batch | {"label": label[ours]})
+    assert float(loss.nll.detach()) == pytest.approx(float(full.nll.detach()), rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "folder"])
