@@ -22,8 +22,8 @@ Keys = Float[Tensor, "batch heads key d_k"]  # or values, which are as wide
 SCORE_DIVISOR: dict[str, Callable[[int], float]] = {"sqrt_d_k": lambda d_k: d_k**0.5, "one": lambda d_k: 1.0}
 
 ROOM = 64  # positions that a cache grows by
-# keys; below it the explicit form is faster on CPUs: 3-10 times in bf16, a tenth in fp32 with dropout and no mask, where
-# the fused kernel does not apply
+# keys; below it the explicit form is faster on CPUs: 3-10 times in bf16, and a tenth in fp32 with dropout and no mask,
+# where the fused kernel does not apply
 SHORT = 256
 
 

@@ -32,7 +32,7 @@ def run_folder(tmp_path_factory):
 
 
 def test_a_restored_model_is_the_trained_one(run_folder):
-    model, tokenizer = restored(run_folder)
+    model, tokenizer, _ = restored(run_folder)
     cli = program.AblationCLI(None, ARGUMENTS)
     cli.datamodule.setup("fit")
     weights = torch.load(run_folder / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
@@ -53,7 +53,7 @@ def test_a_line_of_output_for_each_line_of_input(run_folder, monkeypatch, capsys
 
 
 def test_the_weights_of_the_picture_are_rows_over_the_source(run_folder):
-    model, tokenizer = restored(run_folder)
+    model, tokenizer, _ = restored(run_folder)
     source, written = translated(model, tokenizer, ["the old man sees a dog ."], Decoding())
     tokens, words, weights = cross_attention(model, tokenizer, source, written)
     assert tokens == ["the", "old", "man", "sees", "a", "dog", ".", "<eos>"] and set(weights) == {"layer 0", "layer 1"}
@@ -76,7 +76,7 @@ def test_batches_keep_every_line():
 
 
 def test_decode_cuts_at_the_end(run_folder):
-    _, tokenizer = restored(run_folder)
+    _, tokenizer, _ = restored(run_folder)
     dog = tokenizer.token_to_id("dog")
     assert decode(tokenizer, torch.tensor([[dog, EOS, dog], [dog, dog, BOS]])) == ["dog", "dog dog"]
 

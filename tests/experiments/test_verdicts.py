@@ -1,7 +1,9 @@
 """Claims held against results: tuned rates, further metrics, verdicts, the table of claims."""
 
+import importlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 from test_table import put, result
@@ -192,14 +194,31 @@ def test_every_question_has_a_claim_whose_checks_name_its_arms_and_metrics(path)
     assert claim.get("tune", LR) in asked.varied or "tune" not in claim
 
 
+def metrics_of_bert() -> set[str]:
+    """Of the model with its second task, and of the toy recipe's tasks."""
+    from datamodules.documents import ToyDocuments
+    from experiments.record.identity import load_recipe
+    from lit_modules.bert import Bert
+
+    data = ToyDocuments(objective="mlm+nsp", train_documents=20, held_out=5)
+    names = set(Bert.metric_names(data)) | {"downstream/average"}
+    for path in load_recipe("experiments/recipes/bert/toy.yaml")["downstream"]["recipes"]:
+        module, _, kind = load_recipe(path)["data"]["class_path"].rpartition(".")
+        scores = getattr(importlib.import_module(module), kind).scores
+        names |= {f"{Path(path).stem}/{score}" for score in ("nll", *scores)}
+    return names
+
+
 def test_every_metric_that_a_claim_names_is_one_that_the_model_reports():
     from datamodules.translation import ToyTranslation
     from lit_modules.translation import Translation
 
     data = ToyTranslation(train_pairs=50, eval_pairs=300)
     data.load()
-    known = {*Translation.metric_names(data), "train/nll", "train/loss", "end/leak"}
+    of_all = {"train/nll", "train/loss"}
+    known_to = {"translation": {*Translation.metric_names(data), "end/leak"} | of_all, "bert": metrics_of_bert() | of_all}
     for name, claim in claims.claims().items():
+        known = known_to["bert" if read(name).recipe.startswith("bert") else "translation"]
         named = {*claim.get("also", ()), *(c["metric"] for c in claim["checks"] if "metric" in c)}
         named |= {claim["failed"]["metric"]} if "failed" in claim else set()
         assert named <= known, (name, named - known)
