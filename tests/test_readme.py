@@ -88,6 +88,15 @@ def test_the_time_of_a_token_is_the_measured_one():
         assert f"| {place} | {cached:.2f} | {uncached:.2f} | {uncached / cached:.1f} |" in README
 
 
+def test_the_speed_beside_hugging_faces_bert_is_the_measured_one():
+    measured = json.loads((ROOT / "experiments/bench/results/bert.json").read_text())["measured"]
+    for precision, found in measured.items():
+        for name, speed in found["tokens_per_second"].items():
+            ratio = found["ratio"].get(name)
+            shown = f"{ratio['median']:.2f} | {ratio['lowest']:.2f} … {ratio['highest']:.2f} |" if ratio else "| |"
+            assert f"| {precision} | {name} | {speed:,.0f} | {shown}" in README
+
+
 def test_every_option_and_command_that_it_names_exists():
     said = subprocess.run([sys.executable, "-m", "experiments.cli", "run", "--help"], cwd=ROOT, capture_output=True, text=True,
                           env={**os.environ, "COLUMNS": "200"}).stdout  # fmt: skip
