@@ -94,9 +94,10 @@ class TokenBudget(Sampler):
     def batches(self) -> list[np.ndarray]:
         """This epoch's batches of all ranks."""
         epoch = self.epoch if self.shuffle else 0
-        if self.made is None or self.made[0] != epoch:
-            if self.first is None:
-                self.first = len(self.batches_of(0))
+        if self.made is None:
+            self.made = 0, self.batches_of(0)
+            self.first = len(self.made[1])
+        if self.made[0] != epoch:
             self.made = epoch, self.batches_of(epoch)[: self.first]
         return self.made[1]
 

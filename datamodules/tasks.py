@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from .base import SequenceData, columns_of, open_dataset
 from .batching import Examples, padded
 from .segments import Row, row
+from .tokenizer import encode_plain
 
 IGNORED = -1  # a position without a label
 UNSEEN = -2  # a position whose label training has never seen
@@ -212,8 +213,7 @@ class SentenceTask(TaskData):
 
 def sentence_rows(tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[Row]:
     """One sentence, or two, of which the longer loses its end where both are too long."""
-    encoded = [[np.array(e.ids, dtype=np.int32) for e in tokenizer.encode_batch(column, add_special_tokens=False)]
-               for column in texts]  # fmt: skip
+    encoded = [list(encode_plain(tokenizer, column)) for column in texts]
     room = max_length - 1 - len(encoded)
     return [row(*cut_to(list(parts), room)) for parts in zip(*encoded, strict=True)]
 

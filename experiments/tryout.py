@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from datamodules.batching import padded
+from datamodules.local import checkpoint_path
 from datamodules.tokenizer import BOS, PAD, UNK, decode, encode
 from experiments.launch.keys import load as load_class
 from experiments.launch.keys import parameters_of
@@ -74,13 +75,13 @@ def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
     """
     if (checkpoint / "config.json").is_file():
         return of_hugging_face(checkpoint)
-    path = checkpoint / "checkpoints" / "best.ckpt" if checkpoint.is_dir() else checkpoint
+    path = checkpoint_path(str(checkpoint))
     if not path.is_file():
         raise BadInput(f"no checkpoint {path}: give a run's folder (runs/QUESTION/RECIPE/ARM/seed-…) or a .ckpt file")
     try:
         kept = torch.load(path, weights_only=True, map_location="cpu")
         kind, settings, weights = load_class(kept["class_path"], "model"), kept["hyper_parameters"], kept["state_dict"]
-        (data,) = [v for v in kept.values() if isinstance(v, dict) and "tokenizer" in v]
+        data = pretrained.data_of(kept)
         types = parameters_of(kind)
         if "checkpoint" in types:  # it holds the encoder that it was made of
             settings = {name: value for name, value in settings.items() if name in types} | {"checkpoint": str(path)}

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,8 +86,6 @@ DOES = {Bert: fill, Classification: classify, Tagging: tag, QuestionAnswering: a
 
 
 def as_ids(ids: list[int]):
-    import numpy as np
-
     return np.array(ids, dtype=np.int32)
 
 

@@ -62,8 +62,13 @@ def read(checkpoint: str) -> Pretrained:
     settings = kept.get("hyper_parameters", {})
     if not {"arch", *NETWORK} <= set(settings):
         raise ValueError(f"{file} holds no pre-trained encoder (class {kept.get('class_path', 'unknown')})")
-    (tokenizer,) = [v["tokenizer"] for v in kept.values() if isinstance(v, dict) and "tokenizer" in v]
-    return Pretrained(settings, kept["state_dict"], Tokenizer.from_str(tokenizer))
+    return Pretrained(settings, kept["state_dict"], Tokenizer.from_str(data_of(kept)["tokenizer"]))
+
+
+def data_of(kept: dict[str, Any]) -> dict[str, Any]:
+    """What the datamodule left in a checkpoint, whatever its class is called."""
+    (data,) = [state for state in kept.values() if isinstance(state, dict) and "tokenizer" in state]
+    return data
 
 
 # ---- Hugging Face

@@ -205,9 +205,8 @@ def file_identity(path: Path) -> str:
         return f"file {path.name} {content_hash(path.parent, (state(path),))}"
     if not path.is_dir():
         return str(path)
-    folder = path
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    return f"folder {folder.name} {content_hash(folder, tuple(map(state, files)))}"
+    files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+    return f"folder {path.name} {content_hash(path, tuple(map(state, files)))}"
 
 
 def state(path: Path) -> tuple[Path, int, int]:

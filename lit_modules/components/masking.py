@@ -62,16 +62,20 @@ def mask_tokens(
     return Masked(torch.where(chosen, replaced, ids), chosen)
 
 
+def first_piece(continues: Bool[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+    """Where each piece's word begins."""
+    position = torch.arange(continues.shape[1], device=continues.device).expand_as(continues)
+    return position.masked_fill(continues, 0).cummax(1).values
+
+
 def of_its_word(order: Float[Tensor, "batch position"], continues: Tensor) -> Float[Tensor, "batch position"]:
     """Every piece takes the number of its word's first piece."""
-    position = torch.arange(order.shape[1], device=order.device).expand_as(order)
-    return order.gather(1, position.masked_fill(continues, 0).cummax(1).values)
+    return order.gather(1, first_piece(continues))
 
 
 def whole(place: Tensor, wanted: Tensor, continues: Tensor, real: Tensor) -> Bool[Tensor, "batch position"]:
     """Words in their order while all of their pieces are within the number wanted; the first in any case."""
-    position = torch.arange(place.shape[1], device=place.device).expand_as(place)
-    first = position.masked_fill(continues, 0).cummax(1).values
+    first = first_piece(continues)
     last_place = torch.zeros_like(place).scatter_reduce(1, first, place, "amax").gather(1, first)
     first_place = place.gather(1, first)
     return real & ((last_place < wanted[:, None]) | (first_place == 0))
