@@ -23,8 +23,9 @@ class AblationModule(L.LightningModule):
     The loss is Σ over the real target tokens / their number in the whole optimiser step, whatever the split into
     micro-batches and ranks: `training_step` returns the sum, and the gradients are divided just before the step.
 
-    A subclass defines `training_loss(batch)`, `batch_tokens(batch)` and, if it wants them recorded, `diagnose(batch)`
-    and `layers()`.
+    A subclass defines `training_loss(batch)` and `batch_tokens(batch)`; for validation and test what it has found of a
+    split before the first batch, `nothing_found()`, what a batch adds, `evaluate(batch, split)`, and what all ranks'
+    findings come to, `report()`; and, if it wants them recorded, `diagnose(batch)` and `layers()`.
 
     Attributes:
         findings: numbers about this run that are no test metric: diagnostics and gradient norms at the start and the
@@ -47,6 +48,18 @@ class AblationModule(L.LightningModule):
     @abstractmethod
     def batch_tokens(self, batch: dict[str, Tensor]) -> Tensor:
         """How many real tokens the model reads and predicts in this batch."""
+
+    @abstractmethod
+    def nothing_found(self) -> Any:
+        """Where the evaluation of a split begins."""
+
+    @abstractmethod
+    def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
+        """Adds a batch to `self.found[split]`."""
+
+    @abstractmethod
+    def report(self) -> None:
+        """Logs the metrics of every split in `self.found`, from all ranks' parts."""
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """What the model looks like inside, on one batch."""
@@ -94,6 +107,26 @@ class AblationModule(L.LightningModule):
     def logs_at(self, step: int) -> bool:
         """Every log_every_n_steps optimiser steps, and at the last."""
         return step % self.trainer.log_every_n_steps == 0 or step == int(self.trainer.estimated_stepping_batches)
+
+    # ---- validation and test
+
+    def on_validation_epoch_start(self) -> None:
+        self.found = {"valid": self.nothing_found()}
+
+    def on_test_epoch_start(self) -> None:
+        self.found = {split: self.nothing_found() for split in self.trainer.datamodule.test_splits}
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        self.evaluate(batch, "valid")
+
+    def test_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx])
+
+    def on_validation_epoch_end(self) -> None:
+        self.report()
+
+    def on_test_epoch_end(self) -> None:
+        self.report()
 
     # ---- what is logged
 

@@ -1,6 +1,6 @@
 """BERT: an encoder that is pre-trained to fill in what is missing (Devlin et al. 2019)."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import lightning as L
@@ -134,6 +134,19 @@ class NoPairTask(nn.Module):
         return summary.new_zeros(())
 
 
+@dataclass
+class Found:
+    """Of one split on one rank.
+
+    Attributes:
+        sums: nll, predicted tokens, those predicted right, pairs judged right, pairs.
+        shown: the first rows: read, wanted, predicted.
+    """
+
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    shown: list[list[str]] = field(default_factory=list)
+
+
 PAIR_TASK = {"mlm": NoPairTask, "mlm+nsp": PairTask, "mlm+sop": PairTask}
 
 
@@ -243,18 +256,8 @@ class Bert(AblationModule):
 
     # ---- validation and test
 
-    def on_validation_epoch_start(self) -> None:
-        self.sums_of = {"valid": [0.0] * 5}
-        self.shown: list[list[str]] = []
-
-    def on_test_epoch_start(self) -> None:
-        self.sums_of = {split: [0.0] * 5 for split in self.trainer.datamodule.test_splits}
-
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.evaluate(batch, "valid")
-
-    def test_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx])
+    def nothing_found(self) -> "Found":
+        return Found()
 
     def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
         noise = fixed_noise(batch["index"], batch["ids"].shape[1])
@@ -264,32 +267,25 @@ class Bert(AblationModule):
         loss = token_loss(logits[None], wanted[None], pad_id=PAD)
         pair = self.pair(self.network.summary(states, inputs))
         right = (pair.argmax(1) == batch["pair"]).sum() if pair.shape[1] else 0
-        found = [loss.nll, loss.tokens, (logits.argmax(1) == wanted).sum(), right, len(pair)]
-        self.sums_of[split] = [total + float(value) for total, value in zip(self.sums_of[split], found, strict=True)]
-        if split == "valid" and len(self.shown) < self.samples:
-            self.show(inputs, chosen, wanted, logits.argmax(1))
+        of_batch = [loss.nll, loss.tokens, (logits.argmax(1) == wanted).sum(), right, len(pair)]
+        found = self.found[split]
+        found.sums = [total + float(value) for total, value in zip(found.sums, of_batch, strict=True)]
+        self.show(found.shown, inputs, chosen, wanted, logits.argmax(1))
 
-    def show(self, inputs: Ids, chosen: Tensor, wanted: Tensor, predicted: Tensor) -> None:
+    def show(self, shown: list[list[str]], inputs: Ids, chosen: Tensor, wanted: Tensor, predicted: Tensor) -> None:
         """The first rows as read, with what was to be predicted and what was."""
         tokenizer, start = self.trainer.datamodule.tokenizer, 0
-        for ids, row in zip(inputs, chosen, strict=True):
+        for ids, row in zip(inputs[: self.samples - len(shown)], chosen, strict=False):
             end = start + int(row.sum())
-            if len(self.shown) < self.samples:
-                texts = [ids[ids != PAD], wanted[start:end], predicted[start:end]]
-                self.shown.append([" ".join(map(tokenizer.id_to_token, text.tolist())) for text in texts])
+            texts = [ids[ids != PAD], wanted[start:end], predicted[start:end]]
+            shown.append([" ".join(map(tokenizer.id_to_token, text.tolist())) for text in texts])
             start = end
-
-    def on_validation_epoch_end(self) -> None:
-        self.report()
-        self.log_samples("valid/samples", ["read", "wanted", "predicted"], self.shown)
-
-    def on_test_epoch_end(self) -> None:
-        self.report()
 
     def report(self) -> None:
         """Metrics of the whole split from sums over all ranks: each token and each pair counts once."""
-        for split, sums in self.sums_of.items():
-            nll, tokens, right, pairs_right, pairs = map(sum, zip(*self.of_all_ranks(sums), strict=True))
+        for split, found in self.found.items():
+            self.log_samples(f"{split}/samples", ["read", "wanted", "predicted"], found.shown)
+            nll, tokens, right, pairs_right, pairs = map(sum, zip(*self.of_all_ranks(found.sums), strict=True))
             if not pairs:
                 continue
             mean = nll / max(tokens, 1)

@@ -125,17 +125,8 @@ class FineTuning(AblationModule):
 
     # ---- validation and test
 
-    def on_validation_epoch_start(self) -> None:
-        self.found: dict[str, Found] = {"valid": Found()}
-
-    def on_test_epoch_start(self) -> None:
-        self.found = {split: Found() for split in self.trainer.datamodule.test_splits}
-
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.evaluate(batch, "valid")
-
-    def test_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx])
+    def nothing_found(self) -> Found:
+        return Found()
 
     def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
         logits = self.logits(batch)
@@ -144,12 +135,6 @@ class FineTuning(AblationModule):
         found.nll += float(loss.nll)
         found.labels += int(loss.tokens)
         found.predictions |= dict(zip(batch["index"].tolist(), self.predicted(logits, batch), strict=True))
-
-    def on_validation_epoch_end(self) -> None:
-        self.report()
-
-    def on_test_epoch_end(self) -> None:
-        self.report()
 
     def report(self) -> None:
         """Scores of the whole split over all ranks: each example counts once."""

@@ -203,22 +203,14 @@ class Translation(AblationModule):
 
     # ---- validation and test
 
-    def on_validation_epoch_start(self) -> None:
-        self.evaluations = {"valid": Evaluation(self.device)}
+    def nothing_found(self) -> "Evaluation":
+        return Evaluation(self.device)
 
-    def on_test_epoch_start(self) -> None:
-        self.evaluations = {name: Evaluation(self.device) for name in self.trainer.datamodule.test_splits}
-
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.evaluate(batch, "valid", Decoding())
-
-    def test_step(self, batch: dict[str, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.evaluate(batch, self.trainer.datamodule.test_splits[dataloader_idx], self.decoding)
-
-    def evaluate(self, batch: dict[str, Tensor], split: str, decoding: Decoding) -> None:
+    def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
+        decoding = Decoding() if split == "valid" else self.decoding
         loss, logits, labels = self.loss_of(batch, 0.0)
         translations = self.trainer.datamodule.texts(self.translate(batch["source"], decoding))
-        self.evaluations[split].add(loss, logits, labels, batch["index"].tolist(), translations)
+        self.found[split].add(loss, logits, labels, batch["index"].tolist(), translations)
 
     def translate(self, source: Int[Tensor, "batch source"], decoding: Decoding) -> Int[Tensor, "batch length"]:
         """Translations without BOS; each at most its own source's length + extra_length tokens long."""
@@ -231,15 +223,9 @@ class Translation(AblationModule):
             limits=limits.clamp_max(self.network.target_position.longest or 10**9),
         )
 
-    def on_validation_epoch_end(self) -> None:
-        self.report()
-
-    def on_test_epoch_end(self) -> None:
-        self.report()
-
     def report(self) -> None:
         """Metrics of the whole split from sums and texts of all ranks: each sentence counts once."""
-        for split, evaluation in self.evaluations.items():
+        for split, evaluation in self.found.items():
             nll, tokens, translations = evaluation.gather(self)
             if not translations:
                 continue
