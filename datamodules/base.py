@@ -1,4 +1,4 @@
-"""What every datamodule here shares: prepared once a process, batches by token budget, resume within an epoch."""
+"""What every datamodule here shares: prepared once a process, batches by a budget, resume within an epoch."""
 
 import hashlib
 from abc import abstractmethod
@@ -17,7 +17,7 @@ PREPARED: dict[type, tuple[str, dict[str, Any]]] = {}
 
 
 class SequenceData(L.LightningDataModule):
-    """Tokenised examples in length-bucketed batches. A subclass says where they come from.
+    """Examples in batches of about equal length; an image counts as one. A subclass says where they come from.
 
     Args:
         batch_tokens: slots of a training step, padding included; several ranks share them, so that a step is the same
@@ -145,3 +145,17 @@ def named(rows, column: str) -> list:
     if names := getattr(getattr(feature, "feature", None), "names", None):
         return [[names[value] for value in sequence] for sequence in values]
     return values
+
+
+def class_number(labels: list[str], label: str, split: str, whose: str) -> int:
+    """A class's number.
+
+    Raises:
+        ValueError: at a class that the training split has not.
+    """
+    if label not in labels:
+        raise ValueError(
+            f"the split {split!r} of {whose} has the label {label!r}, which training has never seen; it has "
+            f"{', '.join(labels)}"
+        )
+    return labels.index(label)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from .base import SequenceData, columns_of, open_dataset
+from .base import SequenceData, class_number, columns_of, open_dataset
 from .batching import Examples, padded
 from .segments import Row, row
 from .tokenizer import encode_plain
@@ -157,19 +157,6 @@ class TaskData(SequenceData):
         self.load()
         return max(int(examples.lengths.max()) for examples in self.examples.values())
 
-    def number(self, labels: list[str], label: Any, split: str) -> int:
-        """A class's number.
-
-        Raises:
-            ValueError: at a label that the training split has not.
-        """
-        if str(label) not in labels:
-            raise ValueError(
-                f"the split {split!r} of {self.describe()} has the label {str(label)!r}, which training has never "
-                f"seen; it has {', '.join(labels)}"
-            )
-        return labels.index(str(label))
-
     def state_dict(self) -> dict[str, Any]:
         """Travels in every checkpoint, for `ablate try`."""
         return {"tokenizer": self.tokenizer.to_str(), "labels": self.labels}
@@ -201,7 +188,7 @@ class SentenceTask(TaskData):
 
     def rows_of(self, columns: list[list], tokenizer: Tokenizer, labels: list[str], split: str) -> dict[str, Any]:
         *texts, classes = columns
-        numbers = [self.number(labels, label, split) for label in classes]
+        numbers = [class_number(labels, str(label), split, self.describe()) for label in classes]
         rows = sentence_rows(tokenizer, texts, self.max_length)
         return {"rows": [Labelled(r, np.array([n])) for r, n in zip(rows, numbers, strict=True)], "labels": numbers}
 

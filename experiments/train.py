@@ -32,7 +32,7 @@ from experiments.record import facts
 from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, find_file, flatten, identify, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
-from experiments.record.outcome import flops_per_token, record
+from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
 from experiments.record.wandb_run import relog, wandb_logger
 from lit_modules.base import Diverged
@@ -322,7 +322,8 @@ def carry_out(run: Run, arguments: list[str], tasks: list[Task], below: bool = F
         keep = record if cli.trainer.is_global_zero else lambda run, *_, **__: run.folder
         try:
             check_in_use(cli, run)
-            cli.flops_per_token = flops_per_token(cli.model, cli.datamodule)
+            cli.flops_per_token, share = cost_per_token(cli.model, cli.datamodule)
+            cli.model.findings["attention_share"] = share
             path = keep(run, cli, "finished", started, **answer(cli, run, tasks))
         except Diverged as reason:
             path = keep(run, cli, "diverged", started, metrics=dict(cli.model.findings), reason=str(reason))

@@ -28,9 +28,12 @@ class AblationModule(L.LightningModule):
     findings come to, `report()`; and, if it wants them recorded, `diagnose(batch)` and `layers()`.
 
     Attributes:
+        unit: what `batch_tokens` counts.
         findings: numbers about this run that are no test metric: diagnostics and gradient norms at the start and the
             end. They travel with the checkpoint and into the result.
     """
+
+    unit = "tokens"
 
     def __init__(self, optim: Optim) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ class Arch:
         d_model: width of the residual stream.
         n_heads: attention heads h; the word `split` means d_model / d_k (h · d_k = d_model, section 3.2.2).
         d_k: width of one head's queries, keys and values; the word `split` means d_model / n_heads.
-        d_ff: inner width of the position-wise feed-forward network (section 3.3).
+        d_ff: inner width of the feed-forward network (section 3.3); the word `fourfold` means 4 · d_model.
         n_layers: layers N of each stack, encoder and decoder alike, with independent weights.
         norm: where layer normalisation stands.
             post: LayerNorm(x + Sublayer(x)) (Vaswani et al. 2017, section 3.1).
@@ -46,7 +46,7 @@ class Arch:
     d_model: int = 512
     n_heads: int | Literal["split"] = 8
     d_k: int | Literal["split"] = "split"
-    d_ff: int = 2048
+    d_ff: int | Literal["fourfold"] = 2048
     n_layers: int = 6
     norm: Literal["post", "pre"] = "post"
     score_divisor: Literal["sqrt_d_k", "one"] = "sqrt_d_k"
@@ -60,6 +60,11 @@ class Arch:
 
     def __post_init__(self) -> None:
         self.heads  # noqa: B018  an impossible head size is refused when the page is filled in, not later
+
+    @property
+    def inner(self) -> int:
+        """d_ff as a number."""
+        return 4 * self.d_model if self.d_ff == "fourfold" else self.d_ff
 
     @property
     def heads(self) -> tuple[int, int]:

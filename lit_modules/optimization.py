@@ -1,5 +1,6 @@
 """The optimiser and its learning-rate schedule (Vaswani et al. 2017, section 5.3)."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,13 +18,14 @@ class Optim:
         schedule: what follows the warm-up.
             inverse_sqrt: lr · √(warmup / t), the paper's equation 3.
             linear: a straight line that reaches 0 at the last optimiser step.
+            cosine: half a cosine that reaches 0 there (Loshchilov and Hutter 2017; DeiT).
         beta1, beta2, eps: Adam's, with the paper's values as default.
         weight_decay: decoupled (AdamW); 0 in the paper.
     """
 
     lr: float
     warmup_steps: int
-    schedule: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
+    schedule: Literal["inverse_sqrt", "linear", "cosine"] = "inverse_sqrt"
     beta1: float = 0.9
     beta2: float = 0.98
     eps: float = 1e-9
@@ -46,7 +48,18 @@ def linear(step: int, warmup: int, total: int) -> float:
     return max(0.0, (total - step) / max(total - warmup, 1))
 
 
-SCHEDULE: dict[str, Callable[[int, int, int], float]] = {"inverse_sqrt": inverse_sqrt, "linear": linear}
+def cosine(step: int, warmup: int, total: int) -> float:
+    """t / warmup, then (1 + cos π (t - warmup) / (total - warmup)) / 2."""
+    if step < warmup:
+        return step / warmup
+    return (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(total - warmup, 1)))) / 2
+
+
+SCHEDULE: dict[str, Callable[[int, int, int], float]] = {
+    "inverse_sqrt": inverse_sqrt,
+    "linear": linear,
+    "cosine": cosine,
+}
 
 
 def optimizer_and_schedule(parameters, optim: Optim, total_steps: int):

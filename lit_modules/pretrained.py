@@ -246,7 +246,7 @@ def write_hugging_face(pretrained: Pretrained, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_size": arch.d_model,
-        "num_attention_heads": n_heads, "num_hidden_layers": arch.n_layers, "intermediate_size": arch.d_ff,
+        "num_attention_heads": n_heads, "num_hidden_layers": arch.n_layers, "intermediate_size": arch.inner,
         "hidden_act": "gelu", "hidden_dropout_prob": arch.dropout, "attention_probs_dropout_prob": arch.dropout,
         "max_position_embeddings": settings["max_length"], "type_vocab_size": 2, "vocab_size": settings["vocab_size"],
         "layer_norm_eps": 1e-12, "pad_token_id": PAD,

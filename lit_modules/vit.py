@@ -58,6 +58,10 @@ class VitNetwork(nn.Module):
     def layers(self) -> dict[str, nn.Module]:
         return {f"encoder.{i}": layer for i, layer in enumerate(self.encoder.layers)}
 
+    def sizes(self) -> dict[str, int]:
+        """N, and the one more that a class token is."""
+        return {"tokens_per_image": self.pooling.length(self.patches.grid**2)}
+
 
 class ResNet(nn.Module):
     """What ViT is held against: timm's residual network of four stages of two blocks each (He et al. 2016), for small
@@ -87,6 +91,9 @@ class ResNet(nn.Module):
     def layers(self) -> dict[str, nn.Module]:
         return {f"stage.{i}": getattr(self.stages, f"layer{i + 1}") for i in range(4)}
 
+    def sizes(self) -> dict[str, int]:
+        return {}
+
 
 NETWORK = {"vit": VitNetwork, "resnet": ResNet}
 
@@ -107,6 +114,8 @@ class Vit(AblationModule):
     Logged at validation and test, under the split's name: nll (nats per image), accuracy and top5 (percent of the
     images whose class is the likeliest one, and one of the five likeliest).
     """
+
+    unit = "images"
 
     def __init__(
         self,
@@ -133,6 +142,7 @@ class Vit(AblationModule):
         self.network = NETWORK[network](arch=arch, **sizes)
         self.head = projection(self.network.width, n_labels)
         self.label_smoothing = label_smoothing
+        self.findings |= self.network.sizes()
         if checkpoint:
             start_from(checkpoint, self)
 

@@ -20,8 +20,9 @@ PROSE = ("note", "claim", "choices")  # the columns that may run over several li
 def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells, as text; every format but JSON prints just these."""
     choices = list(rows[0].choices)
+    unit = next((r.get("unit", "tokens") for seeds in group.results.values() for r in seeds.values()), "tokens")
     heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "parameters", "FLOPs",
-             "tokens/s", "memory", "note"]  # fmt: skip
+             f"{unit}/s", "memory", "note"]  # fmt: skip
     digits = 2 if any(abs(row.mean) >= 10 for row in rows if row.mean is not None) else 4
     return heads, [[*(str(row.choices[c]) for c in choices), *cells(row, digits)] for row in rows]
 

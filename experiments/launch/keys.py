@@ -11,7 +11,7 @@ from typing import Any
 from .question import BadInput
 
 TOP = ("model", "data", "trainer", "selection", "downstream", "seed_everything", "question", "config")
-FROM_DATA = ("vocab_size", "n_labels")  # arguments of a model that the data know
+FROM_DATA = ("vocab_size", "n_labels", "image_size", "channels")  # arguments of a model that the data know
 FROM_MODEL = ("objective", "checkpoint")  # arguments of the data that are the model's own
 LINKED = {f"model.{given}": "it comes from the data" for given in FROM_DATA}
 LINKED |= {f"data.{given}": f"it is the model's: give model.{given}" for given in FROM_MODEL}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lit_modules.base import AblationModule
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from experiments.train import AblationCLI
 
 
-def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float:
-    """Forward and backward on the first training batch, counted by torch in the explicit form, per real token.
+def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[float, float]:
+    """FLOPs of forward and backward for each token (or image), and the percent of them that q · k and the weighted sums
+    of values take: the part that grows with the square of the length. Counted by torch on the first training batch, in
+    the explicit form, whose products of batches of matrices are these two alone.
 
     An estimate: the attention's share depends on how long the sentences of that batch are.
     """
@@ -29,7 +32,9 @@ def flops_per_token(model: AblationModule, data: L.LightningDataModule) -> float
         model.training_loss(batch).smoothed.backward()
     model.zero_grad()
     model.train()
-    return counter.get_total_flops() / int(model.batch_tokens(batch))
+    of_attention = counter.get_flop_counts()["Global"].get(torch.ops.aten.bmm, 0)
+    total = counter.get_total_flops()
+    return total / int(model.batch_tokens(batch)), 100 * of_attention / total
 
 
 OF_TRAINING = (
@@ -62,6 +67,7 @@ def record(run: Run, cli: "AblationCLI", status: str, started: float, sibling: d
         "parameters": sum(p.numel() for p in model.parameters()),
         "flops": cli.flops_per_token * tokens,
         "flops_per_token": cli.flops_per_token,
+        "unit": model.unit,
         "tokens": tokens,
         "tokens_per_step": tokens / max(cli.trainer.global_step, 1),
         "steps": cli.trainer.global_step,

@@ -110,6 +110,10 @@ class ClassToken(nn.Module):
     def forward(self, patches: Patches) -> States:
         return torch.cat([self.vector.expand(len(patches), 1, -1), patches], dim=1)
 
+    @staticmethod
+    def length(patches: int) -> int:
+        return patches + 1
+
     def summary(self, states: States) -> Float[Tensor, "batch d_model"]:
         return states[:, 0]
 
@@ -121,6 +125,10 @@ class MeanOfPatches(nn.Module):
         super().__init__()
 
     def forward(self, patches: Patches) -> States:
+        return patches
+
+    @staticmethod
+    def length(patches: int) -> int:
         return patches
 
     def summary(self, states: States) -> Float[Tensor, "batch d_model"]:

@@ -19,7 +19,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, arch: Arch) -> None:
         super().__init__()
         self.self_attention = SelfAttention(**attention_sizes(arch))
-        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.d_ff, activation=arch.activation)
+        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.inner, activation=arch.activation)
         self.residuals = residuals(arch, 2)
 
     def forward(self, x: Stream, mask: Mask) -> Stream:
@@ -35,7 +35,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = SelfAttention(**attention_sizes(arch))
         self.cross_attention = CrossAttention(**attention_sizes(arch))
-        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.d_ff, activation=arch.activation)
+        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.inner, activation=arch.activation)
         self.residuals = residuals(arch, 3)
 
     def forward(self, x: Stream, memory: Memory, mask: Mask, memory_mask: Mask, cache: KVCache) -> Stream:
@@ -51,7 +51,7 @@ class LoneDecoderLayer(nn.Module):
     def __init__(self, arch: Arch) -> None:
         super().__init__()
         self.self_attention = SelfAttention(**attention_sizes(arch))
-        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.d_ff, activation=arch.activation)
+        self.feed_forward = FeedForward(d_model=arch.d_model, d_ff=arch.inner, activation=arch.activation)
         self.residuals = residuals(arch, 2)
 
     def forward(self, x: Stream, memory: Memory, mask: Mask, memory_mask: Mask, cache: KVCache) -> Stream:
