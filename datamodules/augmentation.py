@@ -56,8 +56,12 @@ def cutmix(n_labels: int) -> v2.Transform:
     return v2.CutMix(alpha=1.0, num_classes=n_labels)
 
 
+def unmixed(images: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    return images, label
+
+
 MIX: dict[str, Callable[[int], Callable]] = {
-    "none": lambda n_labels: lambda images, label: (images, label),
+    "none": lambda n_labels: unmixed,
     "mixup": mixup,
     "cutmix": cutmix,
     "both": lambda n_labels: v2.RandomChoice([mixup(n_labels), cutmix(n_labels)]),

@@ -68,6 +68,11 @@ class ImageExamples(Examples):
         yield from self.pixels.content()
 
 
+def as_it_is(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The examples are collated where they are mixed."""
+    return batch
+
+
 class ImageData(SequenceData):
     """Images in batches of `batch_size`.
 
@@ -81,7 +86,7 @@ class ImageData(SequenceData):
         num_workers: loader processes.
     """
 
-    collate = staticmethod(lambda batch: batch)
+    collate = staticmethod(as_it_is)
 
     def __init__(
         self,

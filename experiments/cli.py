@@ -177,22 +177,30 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
 @app.command("try")
 def try_out(
     checkpoint: Annotated[Path, typer.Argument(help="a run's folder, or a checkpoint in it")],
+    images: Annotated[list[Path] | None, typer.Argument(help="image files, for a ViT")] = None,
     beam: Annotated[int, typer.Option(help="hypotheses of a beam; 1 is greedy", min=1)] = 1,
     length_penalty: Annotated[float, typer.Option(help="of the beam: log p / ((5 + n) / 6)^α", min=0)] = 0.6,
     picture: Annotated[
-        Path | None, typer.Option(help="cross-attention of the first sentence: .html, .svg or .png", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="what a translation's first sentence, or the first image, is attended to: .html, .svg or .png",
+            metavar="FILE",
+        ),
     ] = None,
 ) -> None:
-    """A trained model on the lines of standard input: translates, fills [MASK], classifies, tags, answers.
+    """A trained model on the lines of standard input: translates, fills [MASK], classifies, tags, answers. A ViT looks
+    at image files and draws its attention, its positions and its filters.
 
     echo "the old man sees a dog ." | ablate try RUN_FOLDER --beam 4
+
+    ablate try RUN_FOLDER cat.png --picture cat.html
 
     A tab parts two segments, two sentences, or a question from its text.
     """
     from experiments.tryout import main
 
     sys.stdin.reconfigure(errors="replace")
-    main(checkpoint, beam, length_penalty, picture)
+    main(checkpoint, images or [], beam, length_penalty, picture)
 
 
 @app.command()

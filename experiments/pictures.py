@@ -6,6 +6,10 @@ from pathlib import Path
 import altair as alt
 from torch import Tensor
 
+from experiments.launch.question import BadInput
+
+SHADES = alt.Scale(range=["white", "#08519c"], domain=[0, 1], interpolate="rgb")
+
 
 def attention_chart(source: list[str], target: list[str], weights: dict[str, Tensor]) -> alt.TopLevelMixin:
     """A heat map a layer: row i is where the decoder looked when it wrote token i.
@@ -27,7 +31,7 @@ def attention_chart(source: list[str], target: list[str], weights: dict[str, Ten
         .encode(
             x=alt.X("source:O", title="source", axis=named(source, labelAngle=-60)),
             y=alt.Y("target:O", title="translation", axis=named(target)),
-            color=alt.Color("weight:Q", title="weight", scale=alt.Scale(range=["white", "#08519c"], domain=[0, 1])),
+            color=alt.Color("weight:Q", title="weight", scale=SHADES),
             tooltip=["from:N", "to:N", "weight:Q"],
         )
         .properties(width=size * len(source), height=size * len(target))
@@ -41,6 +45,13 @@ def named(tokens: list[str], **more) -> alt.Axis:
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
-    """As .html with everything inside, .svg or .png."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    chart.save(str(path), **({"inline": True} if path.suffix == ".html" else {"scale_factor": 2}))
+    """As .html with everything inside, .svg or .png.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        chart.save(str(path), **({"inline": True} if path.suffix == ".html" else {"scale_factor": 2}))
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from error

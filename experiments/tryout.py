@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -23,19 +24,26 @@ from lit_modules.components.attention import attention_weights
 from lit_modules.generation import Decoding
 from lit_modules.optimization import Optim
 from lit_modules.translation import Translation
+from lit_modules.vit import Vit
 
 from .tryout_bert import READS, say
+from .tryout_vit import look_at
 
 BATCH = 32
 LONGEST = 512  # tokens of an input line where the model sets no limit of its own
 
 
-def main(checkpoint: Path, beam: int, length_penalty: float, picture: Path | None) -> None:
-    model, tokenizer, labels = restored(checkpoint)
-    if picture and not isinstance(model, Translation):
-        raise BadInput(f"--picture draws the cross-attention of translation models, not of a {type(model).__name__}")
+def main(checkpoint: Path, images: list[Path], beam: int, length_penalty: float, picture: Path | None) -> None:
+    model, data = restored(checkpoint)
     if picture and picture.suffix not in (".html", ".svg", ".png"):
         raise BadInput(f"--picture {picture}: write a name that ends with .html, .svg or .png")
+    if isinstance(model, Vit):
+        return look_at(model, data, images, picture)
+    if images:
+        raise BadInput(f"a {type(model).__name__} reads lines of text from standard input, not files: {images[0]}")
+    if picture and not isinstance(model, Translation):
+        raise BadInput(f"--picture draws translation models and ViT, not a {type(model).__name__}")
+    tokenizer, labels = Tokenizer.from_str(data["tokenizer"]), data.get("labels", [])
     if isinstance(model, Translation):
         decoding = Decoding(method="beam" if beam > 1 else "greedy", beam_width=beam, length_penalty=length_penalty)
         return translate_lines(model, tokenizer, decoding, picture)
@@ -59,16 +67,13 @@ def translate_lines(model: Translation, tokenizer: Tokenizer, decoding: Decoding
         if picture:
             from experiments.pictures import attention_chart, save
 
-            try:
-                save(attention_chart(*cross_attention(model, tokenizer, source, translations)), picture)
-            except OSError as error:
-                raise BadInput(f"cannot write {picture}: {error.strerror}") from error
+            save(attention_chart(*cross_attention(model, tokenizer, source, translations)), picture)
             print(f"cross-attention of the first sentence: {picture}", file=sys.stderr)
             picture = None
 
 
-def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
-    """The model, in evaluation mode, its tokeniser, and the names of its classes, if it has any.
+def restored(checkpoint: Path) -> tuple[AblationModule, dict[str, Any]]:
+    """The model, in evaluation mode, and what its data left in the checkpoint: the tokeniser, the names of the classes.
 
     Raises:
         BadInput: no such file, or not a checkpoint of this version of the project.
@@ -90,10 +95,10 @@ def restored(checkpoint: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
         model.load_state_dict(weights)
     except Exception as error:  # whatever is wrong with a file that is none of ours, or older than this code
         raise BadInput(f"{path} is no checkpoint of this version of the project ({type(error).__name__})") from error
-    return model.eval(), Tokenizer.from_str(data["tokenizer"]), data.get("labels", [])
+    return model.eval(), data
 
 
-def of_hugging_face(folder: Path) -> tuple[AblationModule, Tokenizer, list[str]]:
+def of_hugging_face(folder: Path) -> tuple[AblationModule, dict[str, Any]]:
     """A BERT from a folder of their form. Without a trained head for masks it has nothing to say."""
     try:
         found = pretrained.read(str(folder))
@@ -104,7 +109,7 @@ def of_hugging_face(folder: Path) -> tuple[AblationModule, Tokenizer, list[str]]
     objective = "mlm+nsp" if found.of("pair") else "mlm"
     model = Bert(arch=found.arch, optim=Optim(lr=1.0, warmup_steps=0), objective=objective, **found.network)
     model.load_state_dict(found.weights)
-    return model.eval(), found.tokenizer, []
+    return model.eval(), {"tokenizer": found.tokenizer.to_str()}
 
 
 def batches(stream) -> Iterator[list[str]]:

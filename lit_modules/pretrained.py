@@ -67,7 +67,7 @@ def read(checkpoint: str) -> Pretrained:
 
 def data_of(kept: dict[str, Any]) -> dict[str, Any]:
     """What the datamodule left in a checkpoint, whatever its class is called."""
-    (data,) = [state for state in kept.values() if isinstance(state, dict) and "tokenizer" in state]
+    (data,) = [state for state in kept.values() if isinstance(state, dict) and {"tokenizer", "labels"} & set(state)]
     return data
 
 

@@ -32,6 +32,15 @@ def attention_statistics(attended: Attended, real_query: Bool[Tensor, "batch que
     }
 
 
+def attention_rollout(weights: list[Float[Tensor, "heads token token"]]) -> Float[Tensor, "token token"]:
+    """How much of each input token is in each last state, if attention were all that moves it: the product over layers
+    of (mean over heads + identity) / 2 (Abnar and Zuidema 2020, section 3). Each row sums to 1."""
+    rollout = torch.eye(weights[0].shape[-1])
+    for layer in weights:
+        rollout = (layer.mean(0) + torch.eye(len(rollout))) / 2 @ rollout
+    return rollout
+
+
 def leak(
     logits_of: Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch position vocabulary"]],
     ids: Int[Tensor, "batch position"],

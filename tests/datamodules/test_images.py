@@ -38,12 +38,17 @@ def parquet(folder, splits):
     features = Features({"image": Image(), "label": ClassLabel(names=["cat", "dog", "owl"])})
     for split, (images, classes) in splits.items():
         encoded = [image if isinstance(image, dict) else png(image) for image in images]
-        Dataset.from_dict({"image": encoded, "label": classes}, features=features).to_parquet(folder / f"{split}.parquet")
+        Dataset.from_dict({"image": encoded, "label": classes}, features=features).to_parquet(
+            folder / f"{split}.parquet"
+        )
     return str(folder)
 
 
 def whole(folder, n=30):
-    return parquet(folder, {split: (pictures(n, seed=i), [0, 1, 2] * (n // 3)) for i, split in enumerate(("train", "validation", "test"))})
+    return parquet(
+        folder,
+        {split: (pictures(n, seed=i), [0, 1, 2] * (n // 3)) for i, split in enumerate(("train", "validation", "test"))},
+    )
 
 
 def loaded(*args, **more):
@@ -58,8 +63,13 @@ def test_the_digits_are_scikit_learns_in_three_disjoint_parts():
     assert {split: len(e) for split, e in data.examples.items()} == {"train": 1000, "valid": 297, "test": 500}
     assert (data.n_labels, data.image_size, data.channels) == (10, 8, 1)
     theirs, classes = load_digits(return_X_y=True)
-    rows = {(tuple(image), c) for image, c in zip((theirs * 255 / 16).round().astype(int).tolist(), classes.tolist(), strict=True)}
-    ours = [(tuple(e.pixels[i].ravel().tolist()), int(e.classes[i])) for e in data.examples.values() for i in range(len(e))]
+    rows = {
+        (tuple(image), c)
+        for image, c in zip((theirs * 255 / 16).round().astype(int).tolist(), classes.tolist(), strict=True)
+    }
+    ours = [
+        (tuple(e.pixels[i].ravel().tolist()), int(e.classes[i])) for e in data.examples.values() for i in range(len(e))
+    ]
     assert len(ours) == 1797 and set(ours) == rows
 
 
@@ -89,7 +99,10 @@ def test_torchvisions_folders_are_the_same_data(tmp_path):
     theirs = torchvision.datasets.ImageFolder(tmp_path / "test")
     for i in range(8):
         image, label = theirs[i]
-        assert np.array_equal(data.examples["test"].pixels[i], array_of(image)) and data.examples["test"].classes[i] == label
+        assert (
+            np.array_equal(data.examples["test"].pixels[i], array_of(image))
+            and data.examples["test"].classes[i] == label
+        )
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch, cache):
@@ -172,7 +185,9 @@ def test_mixed_labels_are_the_shares_of_what_is_in_the_image(mix):
 
 
 def test_other_shapes_are_cut_to_the_middle_square():
-    wide = Pil.fromarray(np.hstack([np.zeros((4, 2, 3)), np.full((4, 4, 3), 200), np.zeros((4, 2, 3))]).astype(np.uint8))
+    wide = Pil.fromarray(
+        np.hstack([np.zeros((4, 2, 3)), np.full((4, 4, 3), 200), np.zeros((4, 2, 3))]).astype(np.uint8)
+    )
     assert (array_of(fitted(wide, 4)) == 200).all()
     assert fitted(wide, 8).size == (8, 8)
 
@@ -208,7 +223,10 @@ def test_bad_images_are_answered_clearly(case, tmp_path, cache):
 def test_a_class_that_training_has_not_is_named(tmp_path):
     ok = list(pictures(3))
     folder = parquet(tmp_path, {"train": (ok, [0, 1, 1]), "validation": (ok, [0, 1, 1]), "test": (ok, [0, 1, 2])})
-    with pytest.raises(ValueError, match="split 'test' of data set .* has the label 'owl', which training has never seen; it has cat, dog"):
+    with pytest.raises(
+        ValueError,
+        match="split 'test' of data set .* has the label 'owl', which training has never seen; it has cat, dog",
+    ):
         loaded(folder)
 
 

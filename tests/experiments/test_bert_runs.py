@@ -8,6 +8,7 @@ import typing
 import pytest
 import torch
 from datasets import Dataset
+from tokenizers import Tokenizer
 
 from datamodules.tokenizer import CLS
 from experiments import train as program
@@ -293,7 +294,7 @@ def test_a_checkpoint_that_is_none_is_one_message():
 
 def said(capsys, monkeypatch, folder, text):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    try_out(folder, 1, 0.6, None)
+    try_out(folder, [], 1, 0.6, None)
     return capsys.readouterr()
 
 
@@ -320,7 +321,8 @@ def test_a_left_to_right_model_goes_on_where_the_text_ends(capsys, monkeypatch):
     capsys.readouterr()
     ours = said(capsys, monkeypatch, folder, "the old king sees\nthe [MASK]\n")
     assert len(ours.out.splitlines()) == 2 and "fills no masks" in ours.err
-    model, tokenizer, _ = restored(folder)
+    model, data = restored(folder)
+    tokenizer = Tokenizer.from_str(data["tokenizer"])
     ids = torch.tensor([[CLS, *tokenizer.encode("the old king sees", add_special_tokens=False).ids]])
     best = model.head(model.network(ids, torch.zeros_like(ids)))[0, -1].argmax()
     assert ours.out.split()[0] == tokenizer.id_to_token(int(best))

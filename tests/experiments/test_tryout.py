@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from datamodules.tokenizer import BOS, EOS, decode
 from experiments import train as program
@@ -32,7 +33,8 @@ def run_folder(tmp_path_factory):
 
 
 def test_a_restored_model_is_the_trained_one(run_folder):
-    model, tokenizer, _ = restored(run_folder)
+    model, data = restored(run_folder)
+    tokenizer = Tokenizer.from_str(data["tokenizer"])
     cli = program.AblationCLI(None, ARGUMENTS)
     cli.datamodule.setup("fit")
     weights = torch.load(run_folder / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
@@ -46,14 +48,15 @@ def test_a_restored_model_is_the_trained_one(run_folder):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_line_of_output_for_each_line_of_input(run_folder, monkeypatch, capsys, beam, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.StringIO(SENTENCES))
-    main(run_folder, beam, 0.6, tmp_path / "attention.svg")
+    main(run_folder, [], beam, 0.6, tmp_path / "attention.svg")
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 3 and "wizard" in err and (tmp_path / "attention.svg").stat().st_size > 1000
     assert "the" in (tmp_path / "attention.svg").read_text()
 
 
 def test_the_weights_of_the_picture_are_rows_over_the_source(run_folder):
-    model, tokenizer, _ = restored(run_folder)
+    model, data = restored(run_folder)
+    tokenizer = Tokenizer.from_str(data["tokenizer"])
     source, written = translated(model, tokenizer, ["the old man sees a dog ."], Decoding())
     tokens, words, weights = cross_attention(model, tokenizer, source, written)
     assert tokens == ["the", "old", "man", "sees", "a", "dog", ".", "<eos>"] and set(weights) == {"layer 0", "layer 1"}
@@ -76,7 +79,7 @@ def test_batches_keep_every_line():
 
 
 def test_decode_cuts_at_the_end(run_folder):
-    _, tokenizer, _ = restored(run_folder)
+    tokenizer = Tokenizer.from_str(restored(run_folder)[1]["tokenizer"])
     dog = tokenizer.token_to_id("dog")
     assert decode(tokenizer, torch.tensor([[dog, EOS, dog], [dog, dog, BOS]])) == ["dog", "dog dog"]
 
@@ -88,6 +91,6 @@ def test_bad_input_is_one_message(run_folder, tmp_path):
     with pytest.raises(BadInput, match="some.ckpt is no checkpoint of this version of the project"):
         restored(tmp_path / "some.ckpt")
     with pytest.raises(BadInput, match="ends with .html, .svg or .png"):
-        main(run_folder, 1, 0.6, tmp_path / "picture.jpg")
+        main(run_folder, [], 1, 0.6, tmp_path / "picture.jpg")
     ended = subprocess.run([sys.executable, "-m", "experiments.cli", "try", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 2 and ended.stderr.startswith("error: no checkpoint")
