@@ -232,13 +232,13 @@ def claims(
 
 @app.command()
 def bench(
-    family: Annotated[str, typer.Argument(help="translation, decoding or bert")] = "translation",
+    family: Annotated[str, typer.Argument(help="translation, decoding, bert or vit")] = "translation",
     dataset: Annotated[
-        str | None, typer.Option(help="Multi30k, or documents for bert [default: the embedded data]")
+        str | None, typer.Option(help="Multi30k; documents for bert; CIFAR-10 for vit [default: embedded data]")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:
-    """translation, bert: our training step beside the peers' of the same size, alternating in one process, fp32 and
+    """translation, bert, vit: our training step beside the peers' of the same size, turn about in one process, fp32 and
     bf16; decoding: time per token with and without the cache."""
     if family == "translation":
         from experiments.bench import translation
@@ -252,8 +252,12 @@ def bench(
         from experiments.bench import bert
 
         bert.main(dataset, rounds)
+    elif family == "vit":
+        from experiments.bench import vit
+
+        vit.main(dataset, rounds)
     else:
-        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert")
+        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert, vit")
 
 
 def main() -> None:

@@ -5,10 +5,7 @@ each with both of its attentions. All sides share batches, masks, dropout rate a
 steps: forward, both losses, backward, optimiser.
 """
 
-import json
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +15,15 @@ from torch import Tensor
 
 from datamodules.documents import TextDocuments, ToyDocuments
 from datamodules.tokenizer import PAD
-from experiments.answer.render import as_terminal
-from experiments.record import facts
 from lit_modules.bert import Bert
 from lit_modules.choices import Arch
 from lit_modules.components.masking import mask_tokens
-from lit_modules.optimization import Optim, optimizer_and_schedule
 
-from .turns import compare
+from .turns import OPTIM, compare, keep, side
 
 SIZES = {"d_model": 256, "n_heads": 4, "n_layers": 4, "d_ff": 1024, "dropout": 0.1, "activation": "gelu"}
 STEPS, ROWS, LENGTH = 4, 32, 128
 RESULTS = Path(__file__).parent / "results" / "bert.json"
-OPTIM = Optim(lr=1e-4, warmup_steps=10)
 Loss = Callable[[dict[str, Tensor]], Tensor]
 
 
@@ -73,23 +66,6 @@ def theirs(vocab_size: int, attention: str, masked_only: bool) -> tuple[torch.nn
     return model, masked if masked_only else whole
 
 
-def side(made: tuple[torch.nn.Module, Loss], bf16: bool) -> Callable[[list[dict[str, Tensor]]], float]:
-    model, loss = made
-    optimizer = optimizer_and_schedule(model.parameters(), OPTIM, 1000)["optimizer"]
-
-    def tokens_per_second(batches: list[dict[str, Tensor]]) -> float:
-        began = time.perf_counter()
-        for batch in batches:
-            with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-                value = loss(batch)
-            value.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return sum(int(batch["heard"].sum()) for batch in batches) / (time.perf_counter() - began)
-
-    return tokens_per_second
-
-
 def batches_of(data, count: int) -> list[dict[str, Tensor]]:
     """The recipe's own batches, masked once for all sides."""
     chosen = list(data.batches("train"))[:count]
@@ -105,11 +81,16 @@ def batches_of(data, count: int) -> list[dict[str, Tensor]]:
     return found
 
 
+def heard(batch: dict[str, Tensor]) -> int:
+    """Real tokens."""
+    return int(batch["heard"].sum())
+
+
 def measure(data, rounds: int, bf16: bool) -> dict:
     torch.manual_seed(0)
     peers = {f"{a}, {'masked positions' if m else 'as it comes'}": partial(theirs, attention=a, masked_only=m)
              for m in (False, True) for a in ("sdpa", "eager")}  # fmt: skip
-    sides = {name: side(make(data.vocab_size), bf16) for name, make in {"ours": ours, **peers}.items()}
+    sides = {name: side(*make(data.vocab_size), heard, bf16) for name, make in {"ours": ours, **peers}.items()}
     batches = batches_of(data, STEPS * (rounds + 1))
     stretches = [batches[i : i + STEPS] for i in range(0, len(batches), STEPS)]
     return compare(sides, stretches, "bf16" if bf16 else "fp32")
@@ -123,18 +104,7 @@ def main(dataset: str | None, rounds: int) -> None:
     data = TextDocuments(dataset=dataset, **sizes) if dataset else ToyDocuments(**sizes)
     data.load()
     measured = {name: measure(data, rounds, bf16) for name, bf16 in (("fp32", False), ("bf16", True))}
-    heads = ["precision", "side", "tokens/s", "ours as a multiple", "lowest … highest"]
-    lines = []
-    for precision, m in measured.items():
-        for name, speed in m["tokens_per_second"].items():
-            ratio = m["ratio"].get(name)
-            shown = [f"{ratio['median']:.2f}", f"{ratio['lowest']:.2f} … {ratio['highest']:.2f}"] if ratio else ["", ""]
-            lines.append([precision, name, f"{speed:,.0f}", *shown])
-    print(as_terminal(heads, lines))
-    RESULTS.write_text(json.dumps({
-        "sizes": SIZES, "data": "English documents" if dataset else "embedded stories", "rows": ROWS, "length": LENGTH,
-        "vocabulary": data.vocab_size, "rounds": rounds, "steps_per_stretch": STEPS, "threads": 1, "measured": measured,
-        "hardware": facts.hardware(on_gpu=False), "versions": facts.versions(), "commit": facts.commit(),
-        "date": time.strftime("%F"),
-    }, indent=1) + "\n")  # fmt: skip
-    print(f"kept in {RESULTS.name}; one thread, all sides in one process with one allocator")
+    keep(
+        measured, RESULTS, sizes=SIZES, data="English documents" if dataset else "embedded stories", rows=ROWS,
+        length=LENGTH, vocabulary=data.vocab_size, rounds=rounds, steps_per_stretch=STEPS,
+    )  # fmt: skip
