@@ -210,15 +210,21 @@ def metrics_of_bert() -> set[str]:
 
 
 def test_every_metric_that_a_claim_names_is_one_that_the_model_reports():
+    from datamodules.images import Digits
     from datamodules.translation import ToyTranslation
     from lit_modules.translation import Translation
+    from lit_modules.vit import Vit
 
     data = ToyTranslation(train_pairs=50, eval_pairs=300)
     data.load()
-    of_all = {"train/nll", "train/loss"}
-    known_to = {"translation": {*Translation.metric_names(data), "end/leak"} | of_all, "bert": metrics_of_bert() | of_all}
+    of_all = {"train/nll", "train/loss", "attention_share"}
+    known_to = {
+        "translation": {*Translation.metric_names(data), "end/leak"},
+        "bert": metrics_of_bert(),
+        "vit": {*Vit.metric_names(Digits()), "tokens_per_image"},
+    }
     for name, claim in claims.claims().items():
-        known = known_to["bert" if read(name).recipe.startswith("bert") else "translation"]
+        known = known_to[read(name).recipe.split("-")[0]] | of_all
         named = {*claim.get("also", ()), *(c["metric"] for c in claim["checks"] if "metric" in c)}
         named |= {claim["failed"]["metric"]} if "failed" in claim else set()
         assert named <= known, (name, named - known)
