@@ -2,7 +2,8 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -30,6 +31,7 @@ class SequenceData(L.LightningDataModule):
     """
 
     collate: Callable[[list], dict[str, torch.Tensor]]
+    whole_batches = False  # see `TokenBudget`
 
     def __init__(self, *, batch_tokens: int, num_workers: int) -> None:
         super().__init__()
@@ -84,6 +86,7 @@ class SequenceData(L.LightningDataModule):
             seed=torch.initial_seed() % 2**63,
             rank=rank,
             world=world,
+            whole=self.whole_batches,
         )
 
     def train_dataloader(self) -> DataLoader:
@@ -113,11 +116,21 @@ def open_dataset(dataset: str, config: str | None = None):
         return {split: datasets.Dataset.from_dict(rows) for split, rows in toy_tasks.splits(dataset).items()}
     folder = local_folder(dataset)
     try:
+        if folder and (splits := split_folders(folder)):
+            return datasets.load_dataset(str(folder), data_files={split: f"{split}/**" for split in splits})
         return datasets.load_dataset(str(folder or dataset), None if folder else config)
     except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(
             f"data set {dataset!r} cannot be opened (a folder with its files, or a hub name): {error}"
         ) from error
+
+
+def split_folders(folder: Path) -> list[str]:
+    """The splits of torchvision's form, SPLIT/CLASS/FILE; empty for any other. `datasets` would look for the splits'
+    names anywhere in a path, and take a class that is called `train` for one."""
+    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    in_form = all(path.is_dir() and any(below.is_dir() for below in path.iterdir()) for path in inside)
+    return sorted(path.name for path in inside) if in_form else []
 
 
 def columns_of(loaded, dataset: str, split: str, columns: tuple[str, ...]) -> list[list]:
@@ -147,15 +160,19 @@ def named(rows, column: str) -> list:
     return values
 
 
-def class_number(labels: list[str], label: str, split: str, whose: str) -> int:
-    """A class's number.
+def class_number(labels: list[str], label: str, split: str, whose: str, seen: Collection[str] | None = None) -> int:
+    """A class's number among the labels.
+
+    Args:
+        seen: those of the training split, where some labels may have no example there.
 
     Raises:
         ValueError: at a class that the training split has not.
     """
-    if label not in labels:
+    seen = labels if seen is None else seen
+    if label not in seen:
         raise ValueError(
             f"the split {split!r} of {whose} has the label {label!r}, which training has never seen; it has "
-            f"{', '.join(labels)}"
+            f"{', '.join(name for name in labels if name in seen)}"
         )
     return labels.index(label)

@@ -65,15 +65,27 @@ class TokenBudget(Sampler):
     of equal lengths are exchanged and batches shuffled. Each rank takes every world-th batch; in training the last
     incomplete round is left out so that all ranks step together, in validation every sentence is read exactly once.
 
+    Args:
+        whole: leave the last batch of an epoch of training out where it is not full and another is: images are all as
+            long, and a batch of one would be as much of a step as any.
+
     Attributes:
         epoch: set by Lightning before each epoch.
         read: (epoch, batches of it that were trained on before a resume): that epoch goes on after them.
     """
 
     def __init__(
-        self, examples: Examples, *, budget: int, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1
+        self,
+        examples: Examples,
+        *,
+        budget: int,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        whole: bool = False,
     ) -> None:
-        self.examples, self.budget, self.shuffle = examples, budget, shuffle
+        self.examples, self.budget, self.shuffle, self.whole = examples, budget, shuffle, whole
         self.seed, self.rank, self.world = seed, rank, world
         self.epoch, self.read = 0, (0, 0)
         self.sampler = self  # where Lightning looks for set_epoch
@@ -109,6 +121,8 @@ class TokenBudget(Sampler):
         tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
         order = np.lexsort([tie_break, *self.lengths.T[::-1]])
         batches = cut(order, self.lengths, self.budget)
+        if self.whole and self.shuffle and len(batches) > 1 and self.lengths[batches[-1]].sum() < self.budget:
+            batches.pop()
         if len(batches) < self.world:  # a rank without a batch would leave the others waiting
             batches = np.array_split(order, self.world)
         if self.shuffle:

@@ -87,6 +87,7 @@ class ImageData(SequenceData):
     """
 
     collate = staticmethod(as_it_is)
+    whole_batches = True
 
     def __init__(
         self,
@@ -105,15 +106,15 @@ class ImageData(SequenceData):
         self.augment, self.mix, self.train_share = augment, mix, train_share
 
     @abstractmethod
-    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], Look]:
-        """split → images and the names of their classes; mean and sd of each channel."""
+    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], list[str], Look]:
+        """split → images and the names of their classes; all classes in order; mean and sd of each channel."""
 
     def prepare(self) -> dict[str, Any]:
-        read, look = self.read()
-        labels = sorted(set(read["train"][1]), key=natural)
-        examples = {}
+        read, labels, look = self.read()
+        seen, examples = set(read["train"][1]), {}
         for split, (pixels, names) in read.items():
-            classes = np.array([class_number(labels, name, split, self.describe()) for name in names])
+            known = {name: class_number(labels, name, split, self.describe(), seen) for name in set(names)}
+            classes = np.array([known[name] for name in names])
             change = {"augment": self.augment, "mix": self.mix} if split == "train" else {}
             examples[split] = ImageExamples(pixels, classes, len(labels), look, **change)
         return {"examples": examples, "labels": labels}
@@ -162,7 +163,7 @@ class Digits(ImageData):
             augment=augment, mix=mix, train_share=train_share, batch_size=batch_size, num_workers=num_workers
         )
 
-    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], Look]:
+    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], list[str], Look]:
         from sklearn.datasets import load_digits
 
         images, classes = load_digits(return_X_y=True)
@@ -171,7 +172,7 @@ class Digits(ImageData):
         train = share_of_each_class(order[:1000], classes, self.train_share)
         parts = {"train": train, "valid": order[1000:1297], "test": order[1297:]}
         read = {split: (Decoded(images[part]), [str(c) for c in classes[part]]) for split, part in parts.items()}
-        return read, look_of(read["train"][0])
+        return read, [str(c) for c in range(10)], look_of(read["train"][0])
 
 
 class Images(ImageData):
@@ -229,7 +230,7 @@ class Images(ImageData):
     def describe(self) -> str:
         return f"data set {self.dataset!r}"
 
-    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], Look]:
+    def read(self) -> tuple[dict[str, tuple[Pixels, list[str]]], list[str], Look]:
         loaded = open_dataset(self.dataset, self.config)
         read = {}
         for split, name in self.splits.items():
@@ -246,7 +247,11 @@ class Images(ImageData):
             part = np.sort(part)
             read[split] = pixels.part(part), [classes[i] for i in part]
         look = look_of(read["train"][0]) if self.look == "measured" else IMAGENET
-        return {split: read[split] for split in ("train", "valid", "test")}, look
+        if len(look[0]) != pixels.channels:
+            raise ValueError(f"data.look {self.look} is for coloured images; these are grey: give data.colour rgb")
+        named = getattr(loaded[self.splits["train"]].features[self.columns[1]], "names", None)
+        labels = named or sorted(set(read["train"][1]), key=natural)
+        return {split: read[split] for split in ("train", "valid", "test")}, labels, look
 
 
 IMAGENET = np.array([0.485, 0.456, 0.406]) * 255, np.array([0.229, 0.224, 0.225]) * 255
@@ -264,7 +269,9 @@ def share_of_each_class(order: np.ndarray, classes: np.ndarray, share: float) ->
 
 def look_of(pixels: Decoded) -> Look:
     """Mean and sd of each channel, in 0 … 255."""
-    counts = np.stack([np.bincount(pixels.all()[:, c].ravel(), minlength=256) for c in range(pixels.channels)])
+    counts = np.zeros((pixels.channels, 256), dtype=np.int64)
+    for some in pixels.content():
+        counts += [np.bincount(some[:, c].ravel(), minlength=256) for c in range(pixels.channels)]
     share, value = counts / counts.sum(1, keepdims=True), np.arange(256)
     mean = share @ value
     return mean, np.sqrt(share @ value**2 - mean**2).clip(1e-3)

@@ -1,13 +1,14 @@
 """Where pixels come from: decoded once into one file that is mapped into memory, or by the loader at each reading."""
 
 import hashlib
-import os
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 from PIL import Image
 from rich.progress import track
 
@@ -22,6 +23,16 @@ class Decoded:
         self.pixels, self.index = pixels, np.arange(len(pixels)) if index is None else index
         _, self.channels, self.size, _ = pixels.shape
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker that is not forked maps the file itself, rather than being sent all of it."""
+        mapped = isinstance(self.pixels, np.memmap)
+        return vars(self) | ({"pixels": Path(self.pixels.filename)} if mapped else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if isinstance(self.pixels, Path):
+            self.pixels = np.load(self.pixels, mmap_mode="r")
+
     def part(self, index: np.ndarray) -> "Decoded":
         return Decoded(self.pixels, self.index[index])
 
@@ -30,11 +41,10 @@ class Decoded:
 
     whole = __getitem__
 
-    def all(self) -> np.ndarray:
-        return self.pixels[self.index]
-
     def content(self) -> Iterator[np.ndarray]:
-        yield self.all()
+        """All pixels, a thousand images at a time."""
+        for start in range(0, len(self.index), 1000):
+            yield self.pixels[self.index[start : start + 1000]]
 
 
 class Encoded:
@@ -84,7 +94,8 @@ def open_pixels(rows: Any, column: str, whose: str, colour: str, image_size: int
         raise ValueError(f"{whose} has no images in a column {column!r}; it has them in {', '.join(images) or 'none'}")
     if decode == "each_time":
         return Encoded(rows, column, whose, colour, image_size)
-    key = hashlib.sha256(f"{rows._fingerprint} {column} {colour} {image_size}".encode()).hexdigest()[:16]
+    how = f"{rows._fingerprint} {column} {colour} {image_size} {PIL.__version__} {Path(__file__).read_text()}"
+    key = hashlib.sha256(how.encode()).hexdigest()[:16]
     path = Path(datasets.config.HF_DATASETS_CACHE) / "decoded-pixels" / f"{key}.npy"
     if not path.exists():
         decode_all(rows, column, whose, colour, image_size, path)
@@ -97,7 +108,7 @@ def decode_all(rows: Any, column: str, whose: str, colour: str, image_size: int 
     mode = mode_of(first, colour, f"image 0 of {whose}")
     size = first.width if image_size == "as_they_are" else image_size
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.part")
+    draft = path.with_suffix(f".{uuid.uuid4().hex}.part")
     pixels = np.lib.format.open_memmap(draft, "w+", np.uint8, (len(rows), CHANNELS[mode], size, size))
     try:
         for i in track(range(len(rows)), f"decoding {whose}", transient=True, disable=not sys.stderr.isatty()):
@@ -116,9 +127,12 @@ def decode_all(rows: Any, column: str, whose: str, colour: str, image_size: int 
 
 def decoded(rows: Any, column: str, i: int, whose: str) -> Image.Image:
     try:
-        return rows[i][column]
-    except (OSError, SyntaxError, ValueError) as error:  # PIL has all three for a broken file
+        image = rows[i][column]
+    except Exception as error:  # a broken file may raise almost anything in PIL
         raise ValueError(f"image {i} of {whose} cannot be read: {error}") from error
+    if image is None:
+        raise ValueError(f"image {i} of {whose} is missing")
+    return image
 
 
 def mode_of(image: Image.Image, colour: str, which: str) -> str:
@@ -137,6 +151,16 @@ def agreeing(image: Image.Image, mode: str, colour: str, which: str) -> Image.Im
     if image.mode != mode and colour == "as_they_are":
         names = {"L": "grey (L)", "RGB": "coloured (RGB)"}
         raise ValueError(f"{which} is {names.get(image.mode, image.mode)}, the first {names[mode]}: give data.colour")
+    return converted(image, mode, which)
+
+
+def converted(image: Image.Image, mode: str, which: str) -> Image.Image:
+    """
+    Raises:
+        ValueError: where a channel has more than eight bits, which Pillow would cut off rather than scale.
+    """
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"{which} has more than eight bits a channel (mode {image.mode}): save it with eight")
     return image.convert(mode)
 
 

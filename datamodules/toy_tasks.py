@@ -1,10 +1,10 @@
 """Tasks on the embedded stories, in the columns that real ones have: what fine-tuning and its scores are tried on.
 
-    toy_agents       text, label: who acts: an adult, an animal or a child? Others are named in the sentence, too.
-    toy_statements   text, statement, label: is what is said of the story so? A false one has the two changed about, or
-                     somebody else of the story in one's place.
-    toy_roles        tokens, tags: agent, verb, patient, receiver, manner, place and time as chunks (B-, I-, O).
-    toy_questions    id, context, question, answers: SQuAD's form; a pronoun's meaning is needed for some.
+toy_agents       text, label: who acts: an adult, an animal or a child? Others are named in the sentence, too.
+toy_statements   text, statement, label: is what is said of the story so? A false one has the two changed about, or
+                 somebody else of the story in one's place.
+toy_roles        tokens, tags: agent, verb, patient, receiver, manner, place and time as chunks (B-, I-, O).
+toy_questions    id, context, question, answers: SQuAD's form; a pronoun's meaning is needed for some.
 """
 
 from collections.abc import Callable

@@ -36,7 +36,7 @@ def page(
     parts = [
         alt.hconcat(picture(pixels), heat_map(map_cells(rollout), 2 * SIDE, "Attention rollout through all layers")),
         heat_map(cells, SIDE, "").facet(
-            row=alt.Row("layer:N", title=None),
+            row=alt.Row("layer:N", title=None, sort=list(maps)),
             column=alt.Column(
                 "head:O", title=f"What the summary attends to, {heads} heads; each map by its own largest weight"
             ),

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from datamodules.augmentation import normalised
-from datamodules.pixels import array_of, fitted
+from datamodules.pixels import array_of, converted, fitted
 from experiments.launch.question import BadInput
 from lit_modules.components.attention import attention_weights
 from lit_modules.components.diagnostics import attention_rollout
@@ -43,16 +43,19 @@ def look_at(model: Vit, data: dict[str, Any], files: list[Path], picture: Path |
 def opened(file: Path, size: int, channels: int) -> np.ndarray:
     """(channels, size, size), uint8; says what had to be changed."""
     try:
-        image = Image.open(file)
+        image = ImageOps.exif_transpose(Image.open(file))  # as `datasets` does
         image.load()
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # a broken file may raise almost anything in PIL
         raise BadInput(f"{file} is no image that can be read: {error}") from error
     mode = {1: "L", 3: "RGB"}[channels]
     if image.mode != mode:
         print(f"{file}: of mode {image.mode}, read as {mode}, as the model was trained", file=sys.stderr)
     if min(image.size) < size:
         print(f"{file}: {image.width} × {image.height} pixels, enlarged to {size} × {size}", file=sys.stderr)
-    return array_of(fitted(image.convert(mode), size))
+    try:
+        return array_of(fitted(converted(image, mode, str(file)), size))
+    except ValueError as error:
+        raise BadInput(str(error)) from error
 
 
 def draw(model: Vit, image: Tensor, pixels: np.ndarray, path: Path, asked: bool) -> None:

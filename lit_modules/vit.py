@@ -79,10 +79,10 @@ class ResNet(nn.Module):
         super().__init__()
         self.width = arch.d_model
         stages = tuple(arch.d_model // 2**i for i in (3, 2, 1, 0))
-        self.stages = Timm(
-            BasicBlock, [2, 2, 2, 2], num_classes=0, in_chans=channels, channels=stages, stem_width=stages[0]
+        self.stages = Timm(  # a deep stem is the one whose width can be chosen
+            BasicBlock, [2, 2, 2, 2], num_classes=0, channels=stages, stem_type="deep", stem_width=stages[0] // 2
         )
-        self.stages.conv1 = nn.Conv2d(channels, self.stages.conv1.out_channels, 3, padding=1, bias=False)
+        self.stages.conv1 = nn.Conv2d(channels, stages[0], 3, padding=1, bias=False)
         self.stages.maxpool = nn.Identity()
 
     def forward(self, images: Images) -> Summary:

@@ -1,7 +1,7 @@
 """Weights for a ViT to start from: ours, or timm's under its own names, at another image size where need be."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 GRID = "network.position.table"
 HEAD = ("head.weight", "head.bias")
+SAME = ("n_heads", "d_k", "norm", "activation", "score_divisor", "position", "pooling", "network")
 OF_LAYER = {
     "norm1": "residuals.0.norm", "attn.qkv": "self_attention.query_key_value", "attn.proj": "self_attention.output",
     "norm2": "residuals.1.norm", "mlp.fc1": "feed_forward.inner", "mlp.fc2": "feed_forward.outer",
@@ -22,12 +23,13 @@ OF_MODEL = {"patch_embed.proj": "network.patches.project", "norm": "network.enco
 
 
 def start_from(checkpoint: str, model: "Vit") -> None:
-    """Loads what the file holds; the head only if it has as many classes.
+    """Loads what the file holds; the head only if it has as many classes. timm's files do not say how many heads the
+    attention has, nor its activation: these must be given as they were.
 
     Raises:
-        ValueError: no such file, other weights than a ViT's, or other sizes, naming the first.
+        ValueError: no such file, other weights than a ViT's, or other sizes or choices, naming the first.
     """
-    weights, own = read(checkpoint), model.state_dict()
+    weights, own = read(checkpoint, dict(model.hparams)), model.state_dict()
     if weights.get("head.weight", torch.empty(0)).shape != own["head.weight"].shape:
         print(f"{checkpoint}: its head is for another number of classes: this one starts anew", file=sys.stderr)
         weights |= {name: own[name] for name in HEAD}
@@ -43,28 +45,48 @@ def start_from(checkpoint: str, model: "Vit") -> None:
     model.load_state_dict(weights)
 
 
-def read(checkpoint: str) -> dict[str, Tensor]:
-    """A checkpoint's weights under our names."""
+def read(checkpoint: str, settings: dict[str, Any]) -> dict[str, Tensor]:
+    """A checkpoint's weights under our names.
+
+    Args:
+        settings: the model's; a checkpoint of ours must have been made by the same choices.
+    """
     path = checkpoint_path(checkpoint)
     path = path / "model.safetensors" if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"no checkpoint {checkpoint!r}: give a run's folder, a .ckpt, .safetensors or .pth file")
-    weights = (
-        load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True, map_location="cpu")
-    )
-    weights = weights.get("state_dict", weights)
-    return from_timm(weights) if "patch_embed.proj.weight" in weights else weights
+    try:
+        kept = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, weights_only=True, map_location="cpu")
+        )
+        weights = dict(kept.get("state_dict", kept.get("model", kept)))
+        weights = from_timm(weights) if "patch_embed.proj.weight" in weights else weights
+    except Exception as error:  # whatever is wrong with a file that is no checkpoint
+        raise ValueError(f"{checkpoint} cannot be read as weights ({type(error).__name__}: {error})") from error
+    theirs, ours = (flat(made) for made in (kept.get("hyper_parameters", {}), settings))
+    for name in set(theirs) & set(SAME):
+        if theirs[name] != ours[name]:
+            raise ValueError(f"{checkpoint} was made with {name} {theirs[name]}, this model with {ours[name]}")
+    return weights
+
+
+def flat(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings.get("arch", {}), **settings}
 
 
 def from_timm(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     """timm's `vit_*`: names exchanged, the convolution's kernels flattened, x_class and its position added up."""
-    kept = dict(theirs)
-    grid = kept.pop("pos_embed")[0]
-    ours = {}
+    kept, ours = dict(theirs), {}
+    grid = kept.pop("pos_embed", None)
     if "cls_token" in kept:
-        ours["network.pooling.vector"] = kept.pop("cls_token")[0, 0] + grid[0]
-        grid = grid[1:]
-    ours[GRID] = grid
+        ours["network.pooling.vector"] = kept.pop("cls_token")[0, 0]
+        if grid is not None and round(grid.shape[1] ** 0.5) ** 2 == grid.shape[1] - 1:  # else it has no position
+            ours["network.pooling.vector"] = ours["network.pooling.vector"] + grid[0, 0]
+            grid = grid[:, 1:]
+    if grid is not None:
+        ours[GRID] = grid[0]
     for name, weight in kept.items():
         module, _, kind = name.rpartition(".")
         if module.startswith("blocks."):

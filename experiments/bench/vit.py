@@ -20,7 +20,7 @@ from lit_modules.vit import Vit
 from .turns import OPTIM, compare, keep, side
 
 SIZES = {"d_model": 192, "n_heads": 3, "n_layers": 6, "d_ff": 768}
-IMAGE, PATCH, BATCH, CLASSES, STEPS = 32, 4, 128, 10, 1
+IMAGE, PATCH, BATCH, CLASSES, STEPS = 32, 4, 128, 10, 2
 RESULTS = Path(__file__).parent / "results" / "vit.json"
 Loss = Callable[[dict[str, Tensor]], Tensor]
 

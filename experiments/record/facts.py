@@ -12,7 +12,8 @@ from typing import Any
 
 from experiments.launch.question import ROOT
 
-PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "datasets", "numpy", "wandb")
+PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "datasets", "numpy", "wandb",
+            "torchvision", "timm", "pillow", "scikit-learn")  # fmt: skip
 
 
 def code_fingerprint() -> str:

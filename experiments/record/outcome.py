@@ -19,14 +19,19 @@ if TYPE_CHECKING:
     from experiments.train import AblationCLI
 
 
+FEW = 8  # examples: explicit attention holds all weights, and this process's peak memory is a column of the table
+
+
 def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[float, float]:
     """FLOPs of forward and backward for each token (or image), and the percent of them that q · k and the weighted sums
-    of values take: the part that grows with the square of the length. Counted by torch on the first training batch, in
-    the explicit form, whose products of batches of matrices are these two alone.
+    of values take: the part that grows with the square of the length. Counted by torch on a few examples of the first
+    training batch, in the explicit form, whose products of batches of matrices are these two alone.
 
-    An estimate: the attention's share depends on how long the sentences of that batch are.
+    An estimate: the attention's share depends on how long those sentences are.
     """
-    batch = next(iter(data.train_dataloader()))
+    examples, index = data.examples["train"], next(iter(data.batches("train")))[:FEW]
+    fetched = examples.__getitems__(index) if hasattr(examples, "__getitems__") else [examples[i] for i in index]
+    batch = data.collate(fetched)
     model.eval()
     with FlopCounterMode(display=False) as counter, attention_weights(model):
         model.training_loss(batch).smoothed.backward()

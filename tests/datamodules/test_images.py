@@ -1,6 +1,7 @@
 """Images: digits, folders and parquet, decoding, shares, augmentation and mixing."""
 
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def parquet(folder, splits):
     """splits: name → (arrays or encoded images, classes)"""
     features = Features({"image": Image(), "label": ClassLabel(names=["cat", "dog", "owl"])})
     for split, (images, classes) in splits.items():
-        encoded = [image if isinstance(image, dict) else png(image) for image in images]
+        encoded = [image if image is None or isinstance(image, dict) else png(image) for image in images]
         Dataset.from_dict({"image": encoded, "label": classes}, features=features).to_parquet(
             folder / f"{split}.parquet"
         )
@@ -103,6 +104,48 @@ def test_torchvisions_folders_are_the_same_data(tmp_path):
             np.array_equal(data.examples["test"].pixels[i], array_of(image))
             and data.examples["test"].classes[i] == label
         )
+
+
+def test_a_class_called_train_stays_in_its_split_and_splits_keep_their_names(tmp_path):
+    for split in ("train", "val"):
+        for name in ("bus", "train"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i, image in enumerate(pictures(3, seed=len(name + split))):
+                Pil.fromarray(image).save(tmp_path / split / name / f"{i}.png")
+    data = loaded(str(tmp_path), valid="held_out", test="val", augment="none")
+    assert {split: len(e) for split, e in data.examples.items()} == {"train": 5, "valid": 1, "test": 6}
+
+
+def test_classes_keep_the_numbers_that_their_data_set_gives_them(tmp_path):
+    """The order of a checkpoint's head, a class without an example included."""
+    features = Features({"image": Image(), "label": ClassLabel(names=["tench", "shark", "goldfish", "owl"])})
+    for split in ("train", "validation", "test"):
+        rows = {"image": [png(image) for image in pictures(3)], "label": [0, 3, 2]}
+        Dataset.from_dict(rows, features=features).to_parquet(tmp_path / f"{split}.parquet")
+    data = loaded(str(tmp_path))
+    assert data.labels == ["tench", "shark", "goldfish", "owl"] and data.n_labels == 4
+    assert data.examples["test"].classes.tolist() == [0, 3, 2]
+
+
+def test_a_worker_is_sent_the_files_name_and_not_its_pixels(tmp_path):
+    train = loaded(whole(tmp_path)).examples["train"].pixels
+    sent = pickle.dumps(train)
+    assert len(sent) < 5000
+    assert np.array_equal(pickle.loads(sent)[7], train[7])
+
+
+def test_an_epoch_of_training_has_whole_batches_alone_and_sees_every_image_in_time(tmp_path):
+    data = loaded(whole(tmp_path), batch_size=8)
+    batches, seen = data.batches("train"), set()
+    for epoch in range(6):
+        batches.set_epoch(epoch)
+        assert [len(batch) for batch in batches] == [8, 8, 8]
+        seen |= {i for batch in batches for i in batch}
+    assert seen == set(range(30))
+    assert sorted(i for batch in data.batches("valid") for i in batch) == list(range(30)), (
+        "evaluation leaves nothing out"
+    )
+    assert [len(b) for b in loaded(str(tmp_path), batch_size=50).batches("train")] == [30]
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch, cache):
@@ -201,6 +244,9 @@ BAD = {
     "grey among colour": ([*pictures(2), pictures(1, (8, 8))[0]], {}, r"image 2 .* is grey \(L\), the first coloured \(RGB\): give data.colour"),
     "transparent": (list(pictures(3, (8, 8, 4))), {}, "image 0 .* is of mode RGBA: give data.colour rgb or grey"),
     "several sizes": ([*pictures(2), pictures(1, (6, 9, 3))[0]], {}, "image 2 .* has 9 × 6 pixels, the first 8 × 8: give data.image_size"),
+    "missing": ([*pictures(2), None], {}, "image 2 .* is missing"),
+    "sixteen bits": ([*pictures(2), pictures(1, (8, 8))[0].astype(np.uint16) * 256], {"colour": "grey"}, "image 2 .* has more than eight bits"),
+    "grey for a coloured look": (list(pictures(3, (8, 8))), {"look": "imagenet"}, "data.look imagenet is for coloured images"),
     "no such column": (list(pictures(3)), {"image": "img"}, "no images in a column 'img'; it has them in image"),
     "no images there": (list(pictures(3)), {"image": "label"}, "no images in a column 'label'; it has them in image"),
     "no such split": (list(pictures(3)), {"valid": "dev"}, "no split 'dev'; it has"),
@@ -213,7 +259,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_images_are_answered_clearly(case, tmp_path, cache):
     images, more, message = BAD[case]
-    ok = list(pictures(3))
+    ok = list(pictures(3, images[0].shape))
     folder = parquet(tmp_path, {"train": (images, [0, 1, 2]), "validation": (ok, [0, 1, 2]), "test": (ok, [0, 1, 2])})
     with pytest.raises(ValueError, match=message):
         loaded(folder, **more)

@@ -13,13 +13,15 @@ from typer.testing import CliRunner
 from datamodules.images import Digits, Images
 from experiments import train as program
 from experiments.cli import app
+from experiments.launch.check import check_arguments
+from experiments.launch.grid import arguments
 from experiments.launch.keys import hint_of
-from experiments.launch.question import BadInput
+from experiments.launch.question import BadInput, read
 from experiments.record.identity import identify, merged
 from experiments.record.outcome import cost_per_token
 from experiments.record.result import read_result
 from experiments.tryout import restored
-from experiments.tryout_vit import principal_filters, similarities
+from experiments.tryout_vit import opened, principal_filters, similarities
 from lit_modules.choices import Arch
 from lit_modules.components.diagnostics import attention_rollout
 from lit_modules.optimization import Optim
@@ -98,17 +100,23 @@ def test_flops_and_attentions_share_by_hand(patch_size, pooling):
     assert share == pytest.approx(100 * 6 * attention / total)
 
 
-def test_the_widths_of_patch_width_cost_the_same_but_for_attention():
-    costs = []
-    for patch_size, width in ((1, 16), (2, 32), (4, 64)):
-        arch = Arch(d_model=width, n_heads=4, d_ff="fourfold", n_layers=3, norm="pre", activation="gelu", dropout=0.0)
-        model = Vit(arch=arch, optim=Optim(lr=1.0, warmup_steps=0), n_labels=10, image_size=8, channels=1,
-                    patch_size=patch_size, pooling="mean")  # fmt: skip
-        data = Digits()
-        data.load()
-        flops, share = cost_per_token(model, data)
-        costs.append(flops * (1 - share / 100))
-    assert max(costs) / min(costs) < 1.03
+def test_the_diagonal_of_patch_width_is_at_equal_flops():
+    question, costs = read("patch_width"), []
+    for patch_size, width in ((2, 32), (1, 12), (4, 66)):
+        arm = {"model.patch_size": patch_size, "model.arch.d_model": width}
+        assert arm in question.arms()
+        cli = check_arguments(arguments(question, arm, 0))
+        costs.append(cost_per_token(cli.model, cli.datamodule)[0])
+    assert max(costs) / min(costs) < 1.03, costs
+
+
+@pytest.mark.parametrize("share", [0.3, 0.1, 0.02])
+def test_both_networks_train_at_every_share_of_cnn_vs_vit_on_whole_batches(share):
+    assert {"model.network": "resnet", "model.optim.lr": 0.001, "data.train_share": share} in read("cnn_vs_vit").arms()
+    for network in ("vit", "resnet"):
+        result = done(digits(f"--model.network={network}", f"--data.train_share={share}", "--trainer.max_steps=5",
+                             "--model.arch.d_model=32"))  # fmt: skip
+        assert result["tokens"] == 5 * min(100, round(1000 * share))
 
 
 def test_a_run_killed_in_a_later_epoch_goes_on_as_if_it_had_not_been(monkeypatch, tmp_path):
@@ -133,15 +141,14 @@ def test_a_run_killed_in_a_later_epoch_goes_on_as_if_it_had_not_been(monkeypatch
 
 
 def test_worker_processes_change_nothing():
-    results = [done(digits("--data.augment=crop", "--data.mix=mixup", f"--data.num_workers={n}", f"--seed_everything={s}"))
-               for n, s in ((0, 0), (2, 1))]  # fmt: skip
-    data = [Digits(augment="crop", mix="mixup", num_workers=n) for n in (0, 2)]
-    batches = []
-    for one in data:
-        one.load()
-        torch.manual_seed(3)
-        batches.append([batch["image"].sum().item() for batch in one.train_dataloader()])
-    assert batches[0] == batches[1] and results[1]["status"] == "finished"
+    """Over two epochs, and in what comes out."""
+    small = ["--data.augment=crop", "--data.mix=mixup", "--data.train_share=0.2", "--trainer.max_steps=5"]
+    one, other = (
+        done(digits(*small, f"--data.num_workers={n}", f"--model.optim.beta2={b}"))
+        for n, b in ((0, 0.98), (2, 0.98000001))
+    )
+    assert one["key"] != other["key"]
+    assert one["metrics"]["test/nll"] == pytest.approx(other["metrics"]["test/nll"], rel=1e-5)
 
 
 # ---- every choice bites
@@ -237,6 +244,10 @@ def test_try_names_the_classes_and_draws(looked, tmp_path, monkeypatch):
     assert [line.split("  ")[0] for line in lines] == ["0.png", "1.png"] and len(lines[0].split("  ")) == 6
     page = (tmp_path / "0.attention.html").read_text()
     assert "Attention rollout" in page and "Similarity of the positions" in page and "Principal components" in page
+    sideways, exif = Pil.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)), Pil.Exif()
+    exif[0x0112] = 6
+    sideways.save(tmp_path / "sideways.png", exif=exif)
+    assert np.array_equal(opened(tmp_path / "sideways.png", 8, 1)[0], np.rot90(np.array(sideways), -1))
     Pil.fromarray(np.zeros((4, 6, 3), dtype=np.uint8)).save(tmp_path / "colour.png")
     said = ablate_try(looked, "colour.png", "--picture", tmp_path / "seen.svg")
     assert "read as L" in said.stderr and "enlarged to 8 × 8" in said.stderr and (tmp_path / "seen.svg").exists()
@@ -244,14 +255,16 @@ def test_try_names_the_classes_and_draws(looked, tmp_path, monkeypatch):
 
 def test_try_refuses_what_it_cannot_look_at(looked, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"nothing")
-    for arguments, message in (
+    Pil.fromarray(np.full((8, 8), 1000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    for given, message in (
         ((looked,), "this model reads images"),
         ((looked, tmp_path / "none.png"), "is no image that can be read"),
         ((looked, tmp_path / "broken.png"), "is no image that can be read"),
+        ((looked, tmp_path / "deep.png"), "more than eight bits"),
         ((looked, "0.png", "--picture", "seen.gif"), "ends with .html, .svg or .png"),
     ):
         with pytest.raises(BadInput, match=message):
-            ablate_try(*arguments)
+            ablate_try(*given)
 
 
 def test_what_is_drawn_by_hand():

@@ -1,5 +1,7 @@
 """ViT: patches, positions, parity with timm, weights at another size."""
 
+from dataclasses import replace
+
 import pytest
 import timm
 import torch
@@ -171,9 +173,29 @@ def test_weights_of_another_model_are_refused(case, tmp_path):
         vit(checkpoint=str(tmp_path / "weights.safetensors"), **of_ours)
 
 
-def test_no_such_checkpoint():
+def test_what_is_no_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="no checkpoint 'nowhere'"):
         vit(checkpoint="nowhere")
+    for name in ("junk.pth", "junk.safetensors"):
+        (tmp_path / name).write_bytes(b"junk")
+        with pytest.raises(ValueError, match=f"{name} cannot be read as weights"):
+            vit(checkpoint=str(tmp_path / name))
+
+
+@pytest.mark.parametrize("key, other", [("n_heads", 6), ("activation", "relu"), ("score_divisor", "one")])
+def test_our_own_checkpoint_of_other_choices_is_refused_where_shapes_would_not_tell(key, other, tmp_path):
+    made = vit()
+    torch.save({"state_dict": made.state_dict(), "hyper_parameters": dict(made.hparams)}, tmp_path / "best.ckpt")
+    vit(checkpoint=str(tmp_path / "best.ckpt"))
+    with pytest.raises(ValueError, match=f"was made with {key} .*, this model with {other}"):
+        vit(checkpoint=str(tmp_path / "best.ckpt"), arch=replace(ARCH, **{key: other}))
+
+
+def test_deits_form_and_a_class_token_without_a_position(tmp_path):
+    peer = theirs(no_embed_class=True)
+    torch.save({"model": peer.state_dict()}, tmp_path / "deit.pth")
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(vit(checkpoint=str(tmp_path / "deit.pth"))(images), peer(images), rtol=1e-5, atol=1e-5)
 
 
 def test_the_residual_network_takes_small_images_and_has_four_stages():
@@ -182,6 +204,8 @@ def test_the_residual_network_takes_small_images_and_has_four_stages():
     assert list(model.layers()) == [f"stage.{i}" for i in range(4)]
     assert model.diagnose({"image": torch.randn(2, 1, 8, 8)}) == {}
     assert model.network.stages(torch.randn(2, 1, 32, 32)).shape == (2, 48)
+    widths = [block.conv1.in_channels for layer in model.layers().values() for block in layer[:1]]
+    assert (model.network.stages.conv1.out_channels, widths) == (6, [6, 6, 12, 24])
 
 
 def test_the_diagnostics_of_uniform_attention():
