@@ -1,6 +1,5 @@
 """`ablate`: from a question to its answer. Heavy imports stand inside the commands, so that --help answers at once."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -95,21 +94,38 @@ def run(
     only: Only = None,
     set: Set = None,
     jobs: Annotated[
-        int | None, typer.Option(help="runs at a time [default: one a GPU, else one a core]", min=1)
+        int | None, typer.Option(help="runs at a time [default: as many as there are GPUs for, else one a core]", min=1)
     ] = None,
+    gpus_per_run: Annotated[int | None, typer.Option(help="GPUs that each run has for itself", min=1)] = None,
+    engine: Annotated[str, typer.Option(help="local: processes on this machine; slurm: an array job")] = "local",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="of the cluster, several times: partition, account, qos, constraint, time (minutes), gpus, cpus, "
+            "memory, at_once, grace; or a YAML file of these",
+            metavar="KEY=VALUE|FILE",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be run, and run nothing")] = False,
     out: Out = None,
 ) -> None:
     """Asks: runs what is missing, then prints the table. Ctrl-C, or a crash, and the same command goes on."""
-    from experiments.launch.ask import ask
-    from experiments.launch.pool import visible_gpus
+    from experiments.launch.ask import ask, dry
+    from experiments.launch.engines import engine_of
 
+    start = engine_of(engine, jobs, gpus_per_run, slurm or [])
     failed = 0
     for name in questions:
         question = asked(name, recipe, seeds, only, set)
+        if dry_run:
+            dry(question, folder(out), start)
+            continue
         try:
-            ended = ask(question, folder(out), jobs or len(visible_gpus()) or os.cpu_count() or 1)
+            ended = ask(question, folder(out), start)
         except KeyboardInterrupt:
             print("stopped; nothing finished is lost: the same command goes on", file=sys.stderr)
+            if engine == "slurm":
+                print("what is in the queue goes on without this launcher; `scancel JOB` stops it", file=sys.stderr)
             raise typer.Exit(130) from None
         if not ended:
             print(f"nothing to do: all {len(question.runs())} runs of {question.name} are finished")

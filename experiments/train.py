@@ -23,7 +23,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 
 from experiments.downstream import Downstream, Task, fine_tune, tasks_of
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
@@ -115,7 +115,9 @@ class AblationCLI(LightningCLI):
         ours = [belonging, RandomState(), self.progress, self.best, last]
         loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
         if not self.below:
-            loggers, here = [*loggers, wandb_logger(self.run, self.flat)], []
+            loggers = [*loggers, wandb_logger(self.run, self.flat)]
+            # a run goes on from its own checkpoint when it is started again: whoever submitted it sees to that
+            here = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
         return super().instantiate_trainer(
             logger=loggers,
             callbacks=[*(config.trainer.callbacks or []), *ours],

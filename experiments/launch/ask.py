@@ -1,13 +1,14 @@
 """Asks questions on this machine: what is missing is run, what is finished is not."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from experiments.record.identity import Run
 from experiments.record.result import finished, lock
 
 from .grid import command, run_of
-from .pool import Job, Pool
+from .pool import Engine, Job
 from .progress import Display
 from .question import Question
 
@@ -16,35 +17,51 @@ def runs(question: Question, out: Path) -> list[tuple[dict, int, Run]]:
     return [(arm, seed, run_of(question, arm, seed, out)) for arm, seed in question.runs()]
 
 
-def siblings_last(missing: list[tuple[dict, int, Run]]) -> list[tuple[dict, int, Run]]:
+def siblings_last(todo: list[tuple[dict, int, Run]]) -> list[tuple[dict, int, Run]]:
     """One run of each training first: the others are tested from its checkpoint and would only wait."""
     first, later = {}, []
-    for job in missing:
+    for job in todo:
         if first.setdefault(job[2].training, job) is not job:
             later.append(job)
     return [*first.values(), *later]
 
 
-def ask(question: Question, out: Path, jobs: int) -> list[Job]:
+def dry(question: Question, out: Path, engine: Callable[[list[Job], Path], Engine]) -> None:
+    """Prints what `ask` would start: the command of each run, and how the engine would start them."""
+    waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(missing(question, out))]
+    for job in waiting:
+        print(" ".join(job.command))
+    print(f"{question.name}: {len(waiting)} of {len(question.runs())} runs to do")
+    if waiting:
+        print(engine(waiting, out / question.name).how())
+
+
+def missing(question: Question, out: Path) -> list[tuple[dict, int, Run]]:
+    return [(arm, seed, run) for arm, seed, run in runs(question, out) if not finished(run.folder)]
+
+
+def ask(question: Question, out: Path, engine: Callable[[list[Job], Path], Engine]) -> list[Job]:
     """Runs what has no result yet, and returns those jobs; an empty list where there was nothing to do.
+
+    Args:
+        engine: from the jobs and the question's folder to what runs them.
 
     Raises:
         BadInput: by `check`, or where another `ablate run` works in the same folder.
         KeyboardInterrupt: after the running ones were stopped; asked again, they go on from their checkpoints.
     """
-    wanted = runs(question, out)
-    missing = [(arm, seed, run) for arm, seed, run in wanted if not finished(run.folder)]
-    if not missing:
+    todo = missing(question, out)
+    if not todo:
         return []
     with lock(out / question.name, "an `ablate run`"):
         from .check import check
 
-        print(f"{question.name}: {len(missing)} of {len(wanted)} runs to do; checking the arms", file=sys.stderr)
+        print(f"{question.name}: {len(todo)} of {len(question.runs())} runs to do; checking the arms", file=sys.stderr)
         check(question)
-        waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(missing)]
-        pool = Pool(waiting, jobs)
+        waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(todo)]
+        runner = engine(waiting, out / question.name)
         with Display(len(waiting)) as display:
-            for state in pool.states():
+            for state in runner.states():
                 display.show(state)
-            display.show(pool)
-        return pool.ended
+            display.show(runner)
+        return runner.ended

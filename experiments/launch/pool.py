@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.record.identity import Run
 from experiments.record.result import finished, read_result
+
+from .question import BadInput
 
 PATIENCE = 10  # seconds between asking a run to stop and killing it
 
@@ -43,19 +46,49 @@ class Job:
         return said if said.get("time", 0) >= self.started else {}
 
 
-@dataclass
-class Pool:
-    """Runs jobs, `jobs` at a time; `states()` yields whenever something may have changed."""
+class Engine:
+    """What runs jobs: each is in one of three lists, and `states()` yields whenever that may have changed."""
 
-    waiting: list[Job]
-    jobs: int
-    threads: int = 0
-    gpus: list[str] = field(default_factory=lambda: visible_gpus())
-    running: list[Job] = field(default_factory=list)
-    ended: list[Job] = field(default_factory=list)
+    def __init__(self, jobs: list[Job]) -> None:
+        self.waiting, self.running, self.ended = list(jobs), [], []
 
-    def __post_init__(self) -> None:
-        self.threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
+    @abstractmethod
+    def states(self) -> Iterator["Engine"]:
+        """Until all have ended."""
+
+    @abstractmethod
+    def how(self) -> str:
+        """How the jobs would be started, in words or as a script."""
+
+    def close(self, job: Job, reason: str) -> None:
+        """Reads how the run ended: from its result if it left one, else for the reason that is given."""
+        job.outcome, job.reason = "failed", reason
+        if finished(job.run.folder):
+            result = read_result(job.run.folder / "result.json")
+            job.outcome, job.reason = result["status"], result.get("reason", "")
+
+
+class Pool(Engine):
+    """Runs jobs on this machine.
+
+    Args:
+        jobs: processes at a time.
+        gpus: those that may be used; each run has `gpus_per_run` of its own, and waits until so many are free.
+
+    Raises:
+        BadInput: fewer GPUs than one run needs.
+    """
+
+    def __init__(
+        self, waiting: list[Job], jobs: int, gpus: list[str] | None = None, gpus_per_run: int | None = None
+    ) -> None:
+        super().__init__(waiting)
+        self.gpus = visible_gpus() if gpus is None else gpus
+        self.gpus_per_run = gpus_per_run or max(1, len(self.gpus) // jobs)
+        if self.gpus and self.gpus_per_run > len(self.gpus):
+            raise BadInput(f"--gpus-per-run {self.gpus_per_run}: only {len(self.gpus)} GPUs are visible")
+        self.jobs = min(jobs, len(self.gpus) // self.gpus_per_run) if self.gpus and gpus_per_run else jobs
+        self.threads = max(1, (os.cpu_count() or 1) // self.jobs)
 
     def states(self, every: float = 0.3) -> Iterator["Pool"]:
         """Until all have ended. Leaving it early, by an exception too, stops what is running."""
@@ -63,13 +96,19 @@ class Pool:
             while self.waiting or self.running:
                 for job in [j for j in self.running if j.process.poll() is not None]:
                     self.running.remove(job)
-                    self.close(job)
+                    self.ended.append(job)
+                    self.close(job, why(job))
+                    job.outcome = "killed" if job.outcome == "failed" and job.process.returncode < 0 else job.outcome
                 while self.waiting and len(self.running) < self.jobs:
                     self.start(self.waiting.pop(0))
                 yield self
                 time.sleep(every)
         finally:
             self.stop()
+
+    def how(self) -> str:
+        gpus = f", {self.gpus_per_run} of the GPUs {','.join(self.gpus)} for each" if self.gpus else ""
+        return f"{self.jobs} at a time on this machine, {self.threads} threads for each{gpus}"
 
     def start(self, job: Job) -> None:
         job.slot = min(set(range(self.jobs)) - {j.slot for j in self.running})
@@ -89,20 +128,9 @@ class Pool:
         own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
         own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
         if self.gpus:
-            share = self.gpus[job.slot :: self.jobs] or [self.gpus[job.slot % len(self.gpus)]]
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+            first = job.slot * self.gpus_per_run % len(self.gpus)
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[first : first + self.gpus_per_run])
         return {**os.environ, **own}
-
-    def close(self, job: Job) -> None:
-        """Reads how the run ended: from its result if it left one, else from its exit status and log."""
-        status = job.process.returncode
-        if finished(job.run.folder):
-            result = read_result(job.run.folder / "result.json")
-            job.outcome, job.reason = result["status"], result.get("reason", "")
-        else:
-            job.outcome = "killed" if status < 0 else "failed"
-            job.reason = signal.Signals(-status).name if status < 0 else last_line(job.log)
-        self.ended.append(job)
 
     def stop(self) -> None:
         """Asks what is running to stop, then makes it."""
@@ -118,6 +146,12 @@ class Pool:
             job.outcome = "interrupted"
         self.ended += self.running
         self.running = []
+
+
+def why(job: Job) -> str:
+    """Of a process that has ended without an answer: the signal that killed it, or its log's last word."""
+    status = job.process.returncode
+    return signal.Signals(-status).name if status < 0 else last_line(job.log)
 
 
 def kill(job: Job, how: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from experiments.record.identity import arm_name
 
-from .pool import Job, Pool
+from .pool import Engine, Job
 
 
 class Display:
@@ -32,7 +32,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    def show(self, pool: Pool) -> None:
+    def show(self, pool: Engine) -> None:
         """Draws the pool's present state."""
         for job in [*pool.running, *pool.ended]:
             self.tell(job)
@@ -61,7 +61,7 @@ class Display:
                 f"{time.strftime('%H:%M:%S')}  {title(job)}  {word}{seconds}{reason}", highlight=False, soft_wrap=True
             )
 
-    def left(self, pool: Pool) -> str:
+    def left(self, pool: Engine) -> str:
         """From the share of all steps that is done, as far as it is known."""
         shares = [
             min(1.0, said["step"] / said["total"]) for job in pool.running if (said := job.progress()).get("total")

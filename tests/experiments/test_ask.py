@@ -218,11 +218,12 @@ def test_local_workers_see_disjoint_gpus_and_share_the_threads(tmp_path, monkeyp
 
     for visible, jobs, expected in (
         ("3,5", 2, ["3", "5"]),
-        ("0,1,2,3", 2, ["0,2", "1,3"]),
+        ("0,1,2,3", 2, ["0,1", "2,3"]),
         ("4,6", 1, ["4,6"]),
         ("7", 2, ["7", "7"]),
     ):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        pool = Pool([], jobs=jobs, threads=4)
+        pool = Pool([], jobs=jobs)
+        pool.threads = 4
         seen = [pool.environment(Job(SimpleNamespace(out=tmp_path), [], slot=slot)) for slot in range(jobs)]
         assert [env["CUDA_VISIBLE_DEVICES"] for env in seen] == expected and seen[0]["OMP_NUM_THREADS"] == "4"
