@@ -2,12 +2,14 @@
 
 import logging
 import os
+import sys
 import tempfile
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from experiments.record.identity import merged
+from experiments.record.identity import arm_name, merged
 
 from .grid import arguments
 from .keys import check_keys
@@ -15,6 +17,9 @@ from .question import SEED, BadInput, Question, line_of
 
 if TYPE_CHECKING:
     from experiments.train import AblationCLI
+
+
+LATER = ("model.optim.", "model.decoding.", "model.samples", "model.extra_length")  # no first loss depends on them
 
 
 def check(question: Question) -> int:
@@ -26,7 +31,7 @@ def check(question: Question) -> int:
     Raises:
         BadInput: file and line, the key, and the known words.
     """
-    arms, of_tasks = question.arms(), []
+    arms, of_tasks, bound = question.arms(), [], []
     for arm in arms:
         try:
             cli = check_arguments(arguments(question, arm, question.seeds[0]))
@@ -34,9 +39,64 @@ def check(question: Question) -> int:
             known = [n for n in cli.model.metric_names(cli.datamodule) if not n.startswith("valid/")] + of_tasks
             if question.metric not in known:
                 raise BadInput(f"metric.name {question.metric!r} is not known; it takes {' | '.join(known)}")
+            hold_against(bound, Bound(arm_name(arm), cli.flat, beginning(cli), cli.datamodule.fingerprint))
         except BadInput as error:
             raise BadInput(f"{where(question, str(error))}: {error}") from error
     return len(arms)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An arm as it was built.
+
+    Attributes:
+        flat: its resolved configuration.
+        beginning: its first loss and the norm of its first gradient, with dropout drawn alike.
+        data: the fingerprint of what it reads.
+    """
+
+    name: str
+    flat: dict[str, Any]
+    beginning: tuple[float, float]
+    data: str
+
+
+def beginning(cli: "AblationCLI") -> tuple[float, float]:
+    import torch
+
+    from experiments.record.outcome import few_examples
+    from lit_modules.base import gradient_norm
+
+    batch = few_examples(cli.datamodule)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss = cli.model.training_loss(batch).smoothed
+    loss.backward()
+    norm = float(gradient_norm(cli.model))
+    cli.model.zero_grad()
+    return float(loss.detach()), norm
+
+
+def hold_against(others: list[Bound], arm: Bound) -> None:
+    """An arm that is another one under a second name is refused; what else should be known of the two is said.
+
+    Raises:
+        BadInput: naming both arms.
+    """
+    for other in others:
+        differ = sorted(key for key in arm.flat.keys() | other.flat.keys() if arm.flat.get(key) != other.flat.get(key))
+        if not differ:
+            raise BadInput(f"the arms {other.name} and {arm.name} resolve to the same configuration")
+        of_the_model = all(key.startswith("model.") and not key.startswith(LATER) for key in differ)
+        if of_the_model and (other.beginning, other.data) == (arm.beginning, arm.data):
+            say(f"{other.name} and {arm.name} begin alike: {', '.join(differ)} changes neither first loss nor gradient")
+    if others and arm.data != others[0].data:
+        say(f"{arm.name} reads other data than {others[0].name}")
+    others.append(arm)
+
+
+def say(what: str) -> None:
+    print(f"note: {what}", file=sys.stderr)
 
 
 def check_arguments(tokens: list[str]) -> "AblationCLI":

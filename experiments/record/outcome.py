@@ -29,9 +29,7 @@ def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[
 
     An estimate: the attention's share depends on how long those sentences are.
     """
-    examples, index = data.examples["train"], next(iter(data.batches("train")))[:FEW]
-    fetched = examples.__getitems__(index) if hasattr(examples, "__getitems__") else [examples[i] for i in index]
-    batch = data.collate(fetched)
+    batch = few_examples(data)
     model.eval()
     with FlopCounterMode(display=False) as counter, attention_weights(model):
         model.training_loss(batch).smoothed.backward()
@@ -40,6 +38,13 @@ def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[
     of_attention = counter.get_flop_counts()["Global"].get(torch.ops.aten.bmm, 0)
     total = counter.get_total_flops()
     return total / int(model.batch_tokens(batch)), 100 * of_attention / total
+
+
+def few_examples(data: L.LightningDataModule) -> dict[str, torch.Tensor]:
+    """The beginning of the first training batch."""
+    examples, index = data.examples["train"], next(iter(data.batches("train")))[:FEW]
+    fetched = examples.__getitems__(index) if hasattr(examples, "__getitems__") else [examples[i] for i in index]
+    return data.collate(fetched)
 
 
 OF_TRAINING = (
