@@ -246,6 +246,38 @@ def claims(
     print(table_of_claims([read(name) for name in names(questions)], folder(out)))
 
 
+wandb = typer.Typer(no_args_is_help=True, help="W&B: sweeps for its own agents, and results that were made without it.")
+app.add_typer(wandb, name="wandb")
+
+
+@wandb.command("sweep")
+def wandb_sweep(
+    question: Annotated[str, typer.Argument(help="a name in sweeps/ or the path of a sweep file")],
+    recipe: Recipe = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    set: Set = None,
+    project: Annotated[str, typer.Option(envvar="WANDB_PROJECT")] = "transformer-ablations",
+    entity: Annotated[str | None, typer.Option(help="[default: your own]", envvar="WANDB_ENTITY")] = None,
+) -> None:
+    """Creates the sweep on W&B's server and prints the lines that start agents: one GPU, eight, SLURM."""
+    from experiments.launch.agents import create_sweep
+    from experiments.launch.check import check as check_question
+
+    whole = asked(question, recipe, seeds, only, set)
+    check_question(whole)
+    print(create_sweep(whole, project, entity))
+
+
+@wandb.command("sync")
+def wandb_sync(questions: Questions = None, out: Out = None) -> None:
+    """Writes every result that W&B does not have yet as one run, from the run's own files; never twice."""
+    from experiments.record.sync import sync
+
+    written, there = sync(folder(out), [read(name).name for name in names(questions)])
+    print(f"{written} runs written, {there} were there already")
+
+
 @app.command()
 def bench(
     family: Annotated[str, typer.Argument(help="translation, decoding, bert or vit")] = "translation",
