@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,12 @@ def read(name: str) -> Question:
         BadInput: names the file, the line and what would be right.
     """
     path = find(name)
+    return parsed(path, path.stat().st_mtime_ns)
+
+
+@lru_cache
+def parsed(path: Path, changed: int) -> Question:
+    """Once for each state of a file: every run of a question asks what it varies."""
     text = path.read_text()
     try:
         sweep = yaml.safe_load(text)

@@ -141,7 +141,7 @@ def merged(arguments: list[str]) -> dict[str, Any]:
     recipes = 0
     for flag, value in pairs_of(arguments):
         if flag == "config":
-            settings |= flatten(load_recipe(value))
+            settings |= load_recipe(value)
             recipes += 1
         elif flag != "question":
             settings[without_init_args(flag)] = canonical(value)
@@ -168,10 +168,16 @@ def pairs_of(arguments: list[str]) -> list[tuple[str, str]]:
 
 def load_recipe(name: str) -> dict[str, Any]:
     path = find_file(name)
+    return flat_recipe(path, path.stat().st_mtime_ns)
+
+
+@lru_cache
+def flat_recipe(path: Path, changed: int) -> dict[str, Any]:
+    """Dotted keys; once for each state of the file."""
     content = yaml.safe_load(path.read_text())
     if not isinstance(content, dict):
         raise BadInput(f"the recipe {path} is empty")
-    return content
+    return flatten(content)
 
 
 def find_file(name: str) -> Path:

@@ -14,7 +14,7 @@ from datasets import Dataset
 from experiments import train as program
 from experiments.launch.keys import accepts, hint_of
 from experiments.launch.question import ROOT, BadInput
-from experiments.record.identity import flatten, identify, load_recipe, merged
+from experiments.record.identity import identify, load_recipe, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
 from experiments.record.result import REQUIRED, read_result
 
@@ -380,7 +380,7 @@ def test_the_datas_identity_is_its_content_not_its_place(parallel_folder, tmp_pa
 
 def test_recipes_name_no_logger_checkpoint_or_folder():
     for path in RECIPES:
-        keys = flatten(load_recipe(str(path)))
+        keys = load_recipe(str(path))
         assert not {"trainer.logger", "trainer.callbacks", "trainer.default_root_dir"} & set(keys), path
         assert {"model.class_path", "data.class_path", "selection.metric", "selection.mode", "seed_everything"} <= set(
             keys

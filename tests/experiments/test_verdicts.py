@@ -202,8 +202,8 @@ def metrics_of_bert() -> set[str]:
 
     data = ToyDocuments(objective="mlm+nsp", train_documents=20, held_out=5)
     names = set(Bert.metric_names(data)) | {"downstream/average"}
-    for path in load_recipe("experiments/recipes/bert/toy.yaml")["downstream"]["recipes"]:
-        module, _, kind = load_recipe(path)["data"]["class_path"].rpartition(".")
+    for path in load_recipe("experiments/recipes/bert/toy.yaml")["downstream.recipes"]:
+        module, _, kind = load_recipe(path)["data.class_path"].rpartition(".")
         scores = getattr(importlib.import_module(module), kind).scores
         names |= {f"{Path(path).stem}/{score}" for score in ("nll", *scores)}
     return names
