@@ -81,9 +81,9 @@ def cpu_name() -> str:
 
 def peak_memory_bytes(on_gpu: bool) -> int:
     """Of the GPU, or of this process (VmHWM: getrusage would start from what the launcher held at the fork)."""
-    import torch
-
     if on_gpu:
+        import torch
+
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():
