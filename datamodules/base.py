@@ -81,7 +81,7 @@ class SequenceData(L.LightningDataModule):
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return TokenBudget(
             self.examples[split],
-            budget=self.batch_tokens // world if split == "train" else self.batch_tokens,
+            budget=self.batch_tokens,
             shuffle=split == "train",
             seed=torch.initial_seed() % 2**63,
             rank=rank,

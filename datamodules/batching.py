@@ -62,8 +62,8 @@ class TokenBudget(Sampler):
     """Batches whose slots, padding included, stay within `budget`.
 
     Sorted by length so that little is padded. With `shuffle` an epoch's order depends on (seed, epoch) alone: sentences
-    of equal lengths are exchanged and batches shuffled. Each rank takes every world-th batch; in training the last
-    incomplete round is left out so that all ranks step together, in validation every sentence is read exactly once.
+    of equal lengths are exchanged and batches shuffled, and the ranks share each batch, so that a step has the same
+    examples however many they are. Without, each rank takes every world-th batch. Every sentence is read exactly once.
 
     Args:
         whole: leave the last batch of an epoch of training out where it is not full and another is: images are all as
@@ -123,27 +123,48 @@ class TokenBudget(Sampler):
         batches = cut(order, self.lengths, self.budget)
         if self.whole and self.shuffle and len(batches) > 1 and self.lengths[batches[-1]].sum() < self.budget:
             batches.pop()
-        if len(batches) < self.world:  # a rank without a batch would leave the others waiting
-            batches = np.array_split(order, self.world)
         if self.shuffle:
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-            batches = batches[: len(batches) // self.world * self.world]
-        return batches
+            batches = filled(batches, self.world)
+            return [batches[i] for i in rng.permutation(len(batches))]
+        # a rank without a batch would leave the others waiting
+        return batches if len(batches) >= self.world else np.array_split(order, self.world)
+
+    def of_this_rank(self) -> list[np.ndarray]:
+        if self.shuffle:
+            return [batch[self.rank :: self.world] for batch in self.batches()]
+        return self.batches()[self.rank :: self.world]
 
     def __iter__(self) -> Iterator[list[int]]:
-        mine = self.batches()[self.rank :: self.world]
         epoch, read = self.read
-        return iter([batch.tolist() for batch in mine[read if epoch == self.epoch else 0 :]])
+        return iter([batch.tolist() for batch in self.of_this_rank()[read if epoch == self.epoch else 0 :]])
 
     def __len__(self) -> int:
         """Of epoch 0: where examples are drawn anew, another may have a few less."""
         self.batches()
-        return len(range(self.rank, self.first, self.world))
+        return self.first if self.shuffle else len(range(self.rank, self.first, self.world))
 
     def padding(self) -> float:
         """The share of this epoch's slots that hold padding."""
         slots = sum(len(b) * int(self.lengths[b].max(0).sum()) for b in self.batches())
         return 1 - sum(int(self.lengths[b].sum()) for b in self.batches()) / slots
+
+
+def filled(batches: list[np.ndarray], world: int) -> list[np.ndarray]:
+    """Each with an example for every rank at least: one with fewer takes the longest of the batch before it."""
+    kept, batches = [], list(batches)
+    while batches:
+        batch = batches.pop()
+        while len(batch) < world and batches:
+            before = batches.pop()
+            lacking = world - len(batch)
+            batch = np.concatenate([before[-lacking:], batch])
+            if len(before) > lacking:
+                batches.append(before[:-lacking])
+        kept.append(batch)
+    if len(kept) > 1 and len(kept[-1]) < world:  # the very first has nothing before it
+        short = kept.pop()
+        kept[-1] = np.concatenate([short, kept[-1]])
+    return kept[::-1]
 
 
 def cut(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:

@@ -30,7 +30,7 @@ from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
 from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
-from experiments.record.identity import Run, find_file, flatten, identify, merged
+from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
 from experiments.record.metrics_log import MetricsLog, read_metrics
 from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
@@ -111,7 +111,7 @@ class AblationCLI(LightningCLI):
         last = ModelCheckpoint(filename="last", **always)
         self.progress = Progress(self.run.folder)
         self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
-        belonging = Belonging(self.run.training, self.code["code_fingerprint"])
+        belonging = Belonging(self.run.training, self.code["code_fingerprint"], digest(self.flat))
         ours = [belonging, RandomState(), self.progress, self.best, last]
         loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
         if not self.below:

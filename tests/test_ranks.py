@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from experiments.launch.question import ROOT
+from experiments.record.metrics_log import read_metrics
 from experiments.record.result import read_result
 
 
@@ -52,6 +53,46 @@ def test_a_run_on_two_ranks_leaves_one_result_and_one_wandb_run(tmp_path):
     assert len(list(tmp_path.rglob("offline-run-*"))) == 1
     steps = [line for line in (path.parent / "metrics.csv").read_text().splitlines() if ",train/loss," in line]
     assert len(steps) == 4
+
+
+CURVES = {  # without dropout and maskings, which are drawn rank by rank
+    "translation": ["--config", "experiments/recipes/translation/toy.yaml", "--config", "experiments/recipes/smoke.yaml",
+                    "--data.train_pairs=400", "--data.eval_pairs=21", "--model.arch.dropout=0.0"],
+    "vit": ["--config", "experiments/recipes/vit/digits.yaml", "--config", "experiments/recipes/smoke.yaml",
+            "--model.arch.dropout=0.0", "--data.augment=crop", "--data.batch_size=51"],
+}  # fmt: skip
+
+
+ALL = ["--trainer.limit_val_batches=1.0", "--trainer.limit_test_batches=1.0"]
+
+
+@pytest.mark.parametrize("family", CURVES)
+def test_the_loss_curve_and_the_result_are_those_of_one_rank(family, tmp_path):
+    """At equal batches, with uneven counts of tokens on the ranks."""
+    found = {}
+    for ranks in (1, 2):
+        flags = [f"--trainer.devices={ranks}", f"--trainer.strategy={'ddp' if ranks > 1 else 'auto'}"]
+        out = tmp_path / str(ranks)
+        run("-m", "experiments.train", "fit", *CURVES[family], *flags, *ALL, "--trainer.max_steps=6", ABLATE_OUT=str(out), WANDB_MODE="disabled")
+        (path,) = out.rglob("result.json")
+        found[ranks] = read_result(path), read_metrics(path.parent / "metrics.csv")
+    (one, curve), (two, other) = found[1], found[2]
+    assert two["world_size"] == 2 and one["key"] == two["key"] and one["tokens"] == two["tokens"]
+    for metric in ("train/loss", "train/gradient_norm", "valid/nll"):
+        assert curve[metric].keys() == other[metric].keys()
+        for step, value in curve[metric].items():
+            assert other[metric][step] == pytest.approx(value, rel=2e-5), (metric, step)
+    assert two["metrics"]["test/nll"] == pytest.approx(one["metrics"]["test/nll"], rel=2e-5)
+
+
+def test_two_arms_of_two_ranks_one_after_the_other(tmp_path):
+    sizes = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.max_steps=4", "trainer.val_check_interval=2"]
+    options = ["--seeds", "1", "--only", "model.patch_size=2,4", *(word for size in sizes for word in ("--set", size))]
+    run("-m", "experiments.cli", "run", "patch_size", *options, "--jobs", "1", "--out", tmp_path, WANDB_MODE="offline")
+    results = [read_result(path) for path in tmp_path.glob("patch_size/*/*/*/result.json")]
+    assert [result["world_size"] for result in results] == [2, 2]
+    assert all("test/accuracy" in result["metrics"] for result in results)
+    assert len(list(tmp_path.glob("patch_size/*/*/*"))) == 2 == len(list(tmp_path.rglob("offline-run-*")))
 
 
 def test_a_pre_training_on_two_ranks_fine_tunes_on_one_and_leaves_one_result(tmp_path):

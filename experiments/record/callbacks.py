@@ -46,22 +46,37 @@ class RandomState(L.Callback):
 
 
 class Belonging(L.Callback):
-    """A checkpoint says whose it is; that of another run is refused instead of silently training another arm.
+    """A checkpoint says whose it is; that of another run is refused instead of silently training another arm. All ranks
+    of a run hold one configuration.
+
+    Args:
+        config: a hash of the resolved configuration.
 
     Raises:
-        BadInput: when a checkpoint of another training is loaded.
+        BadInput: when a checkpoint of another training is loaded, or of another number of ranks, whose place within the
+            epoch would be another one; when a rank has another configuration.
     """
 
-    def __init__(self, training: str, code: str) -> None:
-        self.training, self.code = training, code
+    def __init__(self, training: str, code: str, config: str) -> None:
+        self.training, self.code, self.config, self.world = training, code, config, 1
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.world = trainer.world_size
+        if len(held := set(pl_module.of_all_ranks(self.config))) > 1:
+            raise BadInput(f"the ranks hold {len(held)} configurations: start all of them with the same command")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"training": self.training, "code": self.code}
+        return {"training": self.training, "code": self.code, "world": self.world}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["training"] != self.training:
             raise BadInput(
                 f"the checkpoint belongs to training {state_dict['training']}, not to {self.training}: move it away"
+            )
+        if (before := state_dict.get("world", self.world)) != self.world:
+            raise BadInput(
+                f"the checkpoint was written by {before} ranks, and here are {self.world}: go on with as many "
+                f"(trainer.devices × trainer.num_nodes), or move it away and start anew"
             )
 
 

@@ -322,6 +322,18 @@ def test_a_checkpoint_of_another_run_is_refused():
         program.train(toy("--model.label_smoothing=0.2"))
 
 
+def test_a_checkpoint_of_another_number_of_ranks_is_refused():
+    done(toy("--trainer.max_steps=4"))
+    folder = identify(toy("--trainer.max_steps=4")).folder
+    (folder / "result.json").unlink()
+    last = folder / "checkpoints/last.ckpt"
+    kept = torch.load(last, weights_only=True)
+    kept["callbacks"]["Belonging"]["world"] = 2
+    torch.save(kept, last)
+    with pytest.raises(BadInput, match="written by 2 ranks, and here are 1: go on with as many"):
+        program.train(toy("--trainer.max_steps=4"))
+
+
 def test_a_checkpoint_of_other_code_is_kept_aside_and_training_starts_anew(monkeypatch, tmp_path):
     first = done(toy())
     folder = identify(toy()).folder
