@@ -66,7 +66,7 @@ CURVES = {  # without dropout and maskings, which are drawn rank by rank
 ALL = ["--trainer.limit_val_batches=1.0", "--trainer.limit_test_batches=1.0"]
 
 
-@pytest.mark.parametrize("family", CURVES)
+@pytest.mark.parametrize("family", ["vit", pytest.param("translation", marks=pytest.mark.slow)])
 def test_the_loss_curve_and_the_result_are_those_of_one_rank(family, tmp_path):
     """At equal batches, with uneven counts of tokens on the ranks."""
     found = {}
@@ -85,6 +85,7 @@ def test_the_loss_curve_and_the_result_are_those_of_one_rank(family, tmp_path):
     assert two["metrics"]["test/nll"] == pytest.approx(one["metrics"]["test/nll"], rel=2e-5)
 
 
+@pytest.mark.slow
 def test_two_arms_of_two_ranks_one_after_the_other(tmp_path):
     sizes = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.max_steps=4", "trainer.val_check_interval=2"]
     options = ["--seeds", "1", "--only", "model.patch_size=2,4", *(word for size in sizes for word in ("--set", size))]

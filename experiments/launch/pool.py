@@ -151,6 +151,8 @@ class Pool(Engine):
 def why(job: Job) -> str:
     """Of a process that has ended without an answer: the signal that killed it, or its log's last word."""
     status = job.process.returncode
+    if status == -signal.SIGKILL:
+        return "SIGKILL, as by the system when memory is short: fewer --jobs, or a smaller batch"
     return signal.Signals(-status).name if status < 0 else last_line(job.log)
 
 

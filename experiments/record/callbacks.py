@@ -137,5 +137,8 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         draft = Path(path).with_suffix(f".{os.getpid()}.part")
-        super().save_checkpoint(checkpoint, draft, storage_options)
-        draft.replace(path)
+        try:
+            super().save_checkpoint(checkpoint, draft, storage_options)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)

@@ -65,10 +65,13 @@ def write_result(folder: Path, result: dict[str, Any]) -> Path:
             raise FileExistsError(f"{path} stands already")
         path.rename(folder / f"result-failed-{int(path.stat().st_mtime)}.json")
     draft = folder / f".result.{os.getpid()}"
-    draft.write_text(json.dumps(numbers(result), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
-    with draft.open() as file:
-        os.fsync(file.fileno())
-    draft.rename(path)
+    try:
+        draft.write_text(json.dumps(numbers(result), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+        with draft.open() as file:
+            os.fsync(file.fileno())
+        draft.rename(path)
+    finally:  # a full disk leaves no half a result
+        draft.unlink(missing_ok=True)
     return path
 
 
