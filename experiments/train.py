@@ -200,10 +200,11 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
     """Trains, or goes on training, then tests the checkpoint that is best on validation."""
     trainer, model, data = cli.trainer, cli.model, cli.datamodule
     last = run.folder / "checkpoints" / "last.ckpt"
-    if last.exists() and not fits(last, cli):
-        aside = last.with_name(f"other-code-{int(last.stat().st_mtime)}.ckpt")
-        print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
-        last.rename(aside)
+    with contextlib.suppress(FileNotFoundError):  # another rank was first
+        if last.exists() and not fits(last, cli):
+            aside = last.with_name(f"other-code-{int(last.stat().st_mtime)}.ckpt")
+            last.rename(aside)
+            print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
     if not cli.best.best_model_path:
         raise BadInput(

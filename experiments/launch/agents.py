@@ -20,7 +20,7 @@ def sweep_config(question: Question) -> dict[str, Any]:
     parameters[SEED] = {"values": list(question.seeds)}
     return {
         "name": question.name, "program": "experiments/train.py", "method": "grid",
-        "metric": {"name": question.metric, "goal": "maximize"}, "parameters": parameters,
+        "metric": {"name": question.metric, "goal": question.goal}, "parameters": parameters,
         "command": list(question.command),
     }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Asks questions on this machine: what is missing is run, what is finished is not."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ def dry(question: Question, out: Path, engine: Callable[[list[Job], Path], Engin
     """Prints what `ask` would start: the command of each run, and how the engine would start them."""
     waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(missing(question, out))]
     for job in waiting:
-        print(" ".join(job.command))
+        print(shlex.join(job.command))
     print(f"{question.name}: {len(waiting)} of {len(question.runs())} runs to do")
     if waiting:
         print(engine(waiting, out / question.name).how())

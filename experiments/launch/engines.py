@@ -27,5 +27,5 @@ def engine_of(engine: str, jobs: int | None, gpus_per_run: int | None, slurm: li
         cluster = cluster_of(slurm)
         return lambda waiting, folder: Slurm(waiting, cluster, folder / ".slurm")
     gpus = visible_gpus()
-    at_once = jobs or len(gpus) // (gpus_per_run or 1) or os.cpu_count() or 1
+    at_once = jobs or len(gpus) or os.cpu_count() or 1
     return lambda waiting, folder: Pool(waiting, at_once, gpus, gpus_per_run)

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.record.identity import Run
+from experiments.record.identity import Run, merged
 from experiments.record.result import finished, read_result
 
 from .question import BadInput
@@ -72,11 +73,12 @@ class Pool(Engine):
     """Runs jobs on this machine.
 
     Args:
-        jobs: processes at a time.
-        gpus: those that may be used; each run has `gpus_per_run` of its own, and waits until so many are free.
+        jobs: runs at a time.
+        gpus: those that may be used; each run has `gpus_per_run` of its own (unless told, as many as its devices, or
+            its share), and waits until so many are free.
 
     Raises:
-        BadInput: fewer GPUs than one run needs.
+        BadInput: fewer GPUs than one run needs, or other than its devices.
     """
 
     def __init__(
@@ -84,17 +86,25 @@ class Pool(Engine):
     ) -> None:
         super().__init__(waiting)
         self.gpus = visible_gpus() if gpus is None else gpus
-        self.gpus_per_run = gpus_per_run or max(1, len(self.gpus) // jobs)
-        if self.gpus and self.gpus_per_run > len(self.gpus):
-            raise BadInput(f"--gpus-per-run {self.gpus_per_run}: only {len(self.gpus)} GPUs are visible")
-        self.jobs = min(jobs, len(self.gpus) // self.gpus_per_run) if self.gpus and gpus_per_run else jobs
-        self.threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        devices = devices_of(waiting[0].command)[0] if waiting else 1
+        ranks = devices if isinstance(devices, int) else 1
+        wanted = gpus_per_run or (ranks if self.gpus and ranks > 1 else None)
+        if wanted and wanted > len(self.gpus):
+            raise BadInput(
+                f"{wanted} GPUs for each run, but {len(self.gpus)} are visible here (trainer.devices {devices})"
+            )
+        if gpus_per_run and ranks > 1 and gpus_per_run != ranks:
+            raise BadInput(f"--gpus-per-run {gpus_per_run}, but a run uses trainer.devices {ranks}")
+        self.gpus_per_run = wanted or max(1, len(self.gpus) // jobs)
+        self.jobs = min(jobs, len(self.gpus) // wanted) if wanted else jobs
+        self.threads = max(1, (os.cpu_count() or 1) // (self.jobs * ranks))
 
     def states(self, every: float = 0.3) -> Iterator["Pool"]:
         """Until all have ended. Leaving it early, by an exception too, stops what is running."""
         try:
             while self.waiting or self.running:
                 for job in [j for j in self.running if j.process.poll() is not None]:
+                    kill(job, signal.SIGKILL)  # ranks and workers that a killed process has left behind
                     self.running.remove(job)
                     self.ended.append(job)
                     self.close(job, why(job))
@@ -115,7 +125,7 @@ class Pool(Engine):
         job.run.folder.mkdir(parents=True, exist_ok=True)
         job.started, job.outcome = time.time(), "running"
         with job.log.open("a") as log:
-            print(f"$ {' '.join(job.command)}", file=log, flush=True)
+            print(f"$ {shlex.join(job.command)}", file=log, flush=True)
             job.process = subprocess.Popen(
                 job.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env=self.environment(job), start_new_session=True, preexec_fn=die_with_parent,
@@ -181,7 +191,17 @@ def visible_gpus() -> list[str]:
     return [str(i) for i, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
 
 
+def devices_of(command: list[str]) -> tuple[Any, Any]:
+    """(trainer.devices, trainer.num_nodes) of a run, by its own settings; (1, 1) where they are not given."""
+    if "fit" not in command:
+        return 1, 1
+    settings = merged(command[command.index("fit") + 1 :])
+    return settings.get("trainer.devices", 1), settings.get("trainer.num_nodes", 1)
+
+
 def last_line(path: Path) -> str:
-    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    """What a log says last, an error before all, since the run was last started."""
+    latest = path.read_text(errors="replace").split("\n$ ")[-1]
+    lines = [line.strip() for line in latest.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("error:", "Error:")) or "Error: " in line]
     return (errors or lines or [""])[-1]

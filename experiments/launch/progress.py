@@ -22,7 +22,7 @@ class Display:
             console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
         )  # fmt: skip
         self.tasks: dict[str, int] = {}
-        self.told: set[tuple[str, str]] = set()
+        self.told: dict[str, str] = {}  # run key → outcome
         self.overall = self.bars.add_task("[bold]runs", total=total, say="")
 
     def __enter__(self) -> "Display":
@@ -34,7 +34,8 @@ class Display:
 
     def show(self, pool: Engine) -> None:
         """Draws the pool's present state."""
-        for job in [*pool.running, *pool.ended]:
+        started = [job for job in pool.waiting if title(job) in self.tasks]  # and put back into a queue
+        for job in [*started, *pool.running, *pool.ended]:
             self.tell(job)
             self.draw(job)
         self.bars.update(self.overall, completed=len(pool.ended), say=self.left(pool))
@@ -50,13 +51,13 @@ class Display:
 
     def tell(self, job: Job) -> None:
         """Once a change of state."""
-        if (job.run.key, job.outcome) in self.told:
+        if self.told.get(job.run.key) == job.outcome:
             return
-        self.told.add((job.run.key, job.outcome))
-        seconds = f" after {clock(time.time() - job.started)}" if job.outcome != "running" else ""
+        self.told[job.run.key] = job.outcome
+        seconds = f" after {clock(time.time() - job.started)}" if job.started and job.outcome != "running" else ""
         reason = f": {job.reason} (log: {job.log})" if job.reason else ""
         if job.outcome != "running" or self.bars.disable:
-            word = "started" if job.outcome == "running" else job.outcome
+            word = {"running": "started", "waiting": "back in the queue"}.get(job.outcome, job.outcome)
             self.bars.console.print(
                 f"{time.strftime('%H:%M:%S')}  {title(job)}  {word}{seconds}{reason}", highlight=False, soft_wrap=True
             )

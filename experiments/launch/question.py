@@ -73,6 +73,7 @@ class Question:
     fixed: dict[str, Value]
     seeds: tuple[int, ...]
     metric: str
+    goal: str
     command: tuple[str, ...]
 
     @property
@@ -196,6 +197,7 @@ def parsed(path: Path, changed: int) -> Question:
         raise wrong("parameters", "nothing varies: the first parameter with `values` is the contrast")
     return Question(
         name=path.stem, path=path, varied=varied, fixed=fixed, seeds=seeds, metric=sweep["metric"]["name"],
+        goal=sweep["metric"].get("goal", "minimize"),
         command=command_of(sweep["command"], path, wrong),
     )  # fmt: skip
 

@@ -58,10 +58,10 @@ class Belonging(L.Callback):
     """
 
     def __init__(self, training: str, code: str, config: str) -> None:
-        self.training, self.code, self.config, self.world = training, code, config, 1
+        self.training, self.code, self.config, self.world, self.fits = training, code, config, 1, True
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self.world = trainer.world_size
+        self.world, self.fits = trainer.world_size, stage == "fit"
         if len(held := set(pl_module.of_all_ranks(self.config))) > 1:
             raise BadInput(f"the ranks hold {len(held)} configurations: start all of them with the same command")
 
@@ -73,7 +73,7 @@ class Belonging(L.Callback):
             raise BadInput(
                 f"the checkpoint belongs to training {state_dict['training']}, not to {self.training}: move it away"
             )
-        if (before := state_dict.get("world", self.world)) != self.world:
+        if self.fits and (before := state_dict.get("world", self.world)) != self.world:
             raise BadInput(
                 f"the checkpoint was written by {before} ranks, and here are {self.world}: go on with as many "
                 f"(trainer.devices × trainer.num_nodes), or move it away and start anew"

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.launch import slurm
+from experiments.launch.pool import Job
 from experiments.launch.question import ROOT, BadInput
-from experiments.launch.slurm import Cluster, cluster_of, shape
+from experiments.launch.slurm import Cluster, Slurm, Task, cluster_of, shape
+from experiments.record.identity import identify
 from experiments.record.result import read_result
 
 INSTALLED = all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch")))
@@ -42,6 +45,7 @@ def test_options_come_from_a_file_and_from_the_command_line(tmp_path):
     (["partiton=gpu"], "--slurm partiton: unknown; it takes partition, account"),
     (["time=soon"], "--slurm time=soon: needs a whole number"),
     (["lab.yml"], "--slurm lab.yml: neither KEY=VALUE nor a YAML file"),
+    (["time=1", "grace=60"], "--slurm time=1 minutes must be longer than grace=60 seconds"),
 ])  # fmt: skip
 def test_wrong_options_are_named(options, message):
     with pytest.raises(BadInput, match=message):
@@ -76,6 +80,83 @@ def test_a_dry_run_prints_the_script_and_runs_nothing(tmp_path):
         assert f"#SBATCH {line}\n" in said, line
     assert said.count("experiments.train fit --question patch_size") == 10 and "10 of 10 runs to do" in said
     assert not (tmp_path / "out").exists()
+
+
+def job_of(tmp_path, seed=0):
+    run = identify(["fit", "--config", "experiments/recipes/vit/digits.yaml", f"--seed_everything={seed}"], tmp_path)
+    return Job(run, [sys.executable, "-m", "experiments.train", "fit", "--config", "experiments/recipes/vit/digits.yaml"])
+
+
+def test_a_task_that_is_stopped_is_put_back_until_it_no_longer_gets_anywhere(tmp_path):
+    task = Task(["true"], str(tmp_path), str(tmp_path), 1)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    last.parent.mkdir()
+    for attempt in range(4):
+        task()
+        last.write_text("newer")
+        os.utime(last, (attempt + 1, attempt + 1))
+        assert task.checkpoint().function is task, "submitit calls this very object again"
+    back = []
+    for _ in range(3):
+        task()
+        back.append(task.checkpoint() is not None)
+    assert back == [True, True, False] and "no checkpoint in 3 allocations" in (tmp_path / "log.txt").read_text()
+
+
+def test_nothing_is_submitted_twice_where_the_launcher_died_at_any_moment(tmp_path, monkeypatch):
+    """The book is written before sbatch; a task is known by its array's name and its place."""
+    submitted = []
+
+    class Executor:
+        def __init__(self, folder, max_num_timeout):
+            pass
+
+        def update_parameters(self, **parameters):
+            self.name = parameters["job_name"]
+
+        def submit_array(self, tasks):
+            submitted.append((self.name, len(tasks)))
+            raise KeyboardInterrupt  # after sbatch has taken it
+
+    monkeypatch.setattr("submitit.SlurmExecutor", Executor)
+    monkeypatch.setattr(slurm, "queue", lambda: {})
+    jobs = [job_of(tmp_path, seed) for seed in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        Slurm(jobs, Cluster(), tmp_path / "q" / ".slurm").submit()
+    ((name, count),) = submitted
+    monkeypatch.setattr(slurm, "queue", lambda: {f"{name}_0": "PENDING", f"{name}_1": "RUNNING"})
+    again = Slurm(jobs, Cluster(), tmp_path / "q" / ".slurm")
+    with pytest.raises(KeyboardInterrupt):
+        again.submit()
+    assert count == 3 and submitted[1][1] == 1 and set(again.tasks) == {job.run.key for job in jobs}
+
+
+def test_a_question_of_many_runs_is_cut_into_arrays(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(slurm, "queue", lambda: {})
+    monkeypatch.setattr(slurm, "LARGEST", 2)
+    monkeypatch.setattr(Slurm, "submit_array", lambda self, jobs, known: sizes.append(len(jobs)))
+    Slurm([job_of(tmp_path, seed) for seed in range(5)], Cluster(), tmp_path / "q" / ".slurm").submit()
+    assert sizes == [2, 2, 1]
+
+
+def test_a_look_at_the_queue(tmp_path, monkeypatch):
+    """One absence, or a squeue that does not answer, is no verdict."""
+    job = job_of(tmp_path)
+    watch = Slurm([job], Cluster(), tmp_path / "q" / ".slurm")
+    watch.tasks = {job.run.key: "a_0"}
+    clock = [0.0]
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: clock[0])
+    for state, place, outcome in (
+        ("PENDING", "waiting", "waiting"), ("RUNNING", "running", "running"), ("COMPLETING", "waiting", "waiting"),
+        (None, "waiting", "waiting"), ("GONE", "waiting", "waiting"), ("REQUEUED", "waiting", "waiting"),
+        ("RUNNING", "running", "running"), ("GONE", "running", "running"), ("GONE", "ended", "failed"),
+    ):  # fmt: skip
+        clock[0] += 20
+        watch.look_at(job, None if state is None else {"a_0": state} if state != "GONE" else {})
+        clock[0] += 20
+        assert job in getattr(watch, place) and job.outcome == outcome, (state, place)
+    assert "no longer in the queue: no log" in job.reason
 
 
 # ---- a cluster
@@ -113,10 +194,26 @@ def test_a_question_runs_on_the_cluster_and_is_not_repeated(cluster, tmp_path):
 
 
 @needs_slurm
+@pytest.mark.slow
 def test_a_run_that_fails_says_why(cluster, tmp_path):
     options = [*QUICK, "--seeds", "1", "--set", "data.num_workers=-1", "--engine", "slurm", "--slurm", "partition=low"]
     done = ablate("run", "patch_size", *options, out=tmp_path / "out", check=False)
     assert done.returncode == 1 and "no longer in the queue" in done.stderr and "num_workers" in done.stderr
+
+
+@needs_slurm
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_outlives_its_time(cluster, tmp_path):
+    """A minute for a run of two: it is warned, put back, and goes on from its checkpoint."""
+    options = ["--set", "trainer.max_steps=1500", "--set", "trainer.val_check_interval=50", "--only", "model.patch_size=2,4",
+               "--seeds", "1", "--engine", "slurm", "--slurm", "partition=low", "--slurm", "time=1", "--slurm", "grace=30"]  # fmt: skip
+    command = [sys.executable, "-m", "experiments.cli", "run", "patch_size", *options, "--out", str(tmp_path / "out")]
+    env = {**os.environ, "WANDB_MODE": "disabled", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = [path.read_text() for path in (tmp_path / "out").glob("patch_size/*/*/*/log.txt")]
+    assert sum(log.count("$ ") > 1 for log in logs) >= 1, "it did not fit into a minute"
 
 
 @needs_slurm
