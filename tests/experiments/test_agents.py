@@ -53,7 +53,7 @@ def test_a_question_is_created_as_a_sweep_and_answered_by_an_agent_and_by_us(ser
     results = {path: read_result(path) for path in (tmp_path / "out").glob("patch_size/*/*/*/result.json")}
     assert sorted(r["arm"]["model.patch_size"] for r in results.values()) == [2, 4]
     assert first.stat().st_mtime_ns == before
-    table = call("experiments.cli", "table", "patch_size", "--out", out, "--format", "csv", cwd=tmp_path, ABLATE_OUT=out)
+    table = call("experiments.cli", "table", "patch_size", "--out", out, "--format", "csv", "--set", "trainer.max_steps=4", cwd=tmp_path, ABLATE_OUT=out)
     assert len([line for line in table.splitlines() if line.startswith(("2,", "4,"))]) == 2
     assert "nothing to do" in call("experiments.cli", "run", "patch_size", *SMALL, cwd=tmp_path, ABLATE_OUT=out)
 
