@@ -61,9 +61,9 @@ class Engine:
     def how(self) -> str:
         """How the jobs would be started, in words or as a script."""
 
-    def close(self, job: Job, reason: str) -> None:
-        """Reads how the run ended: from its result if it left one, else for the reason that is given."""
-        job.outcome, job.reason = "failed", reason
+    def close(self, job: Job, reason: str, outcome: str = "failed") -> None:
+        """Reads how the run ended: from its result if it left one, else as and for the reason that is given."""
+        job.outcome, job.reason = outcome, reason
         if finished(job.run.folder):
             result = read_result(job.run.folder / "result.json")
             job.outcome, job.reason = result["status"], result.get("reason", "")
@@ -107,8 +107,7 @@ class Pool(Engine):
                     kill(job, signal.SIGKILL)  # ranks and workers that a killed process has left behind
                     self.running.remove(job)
                     self.ended.append(job)
-                    self.close(job, why(job))
-                    job.outcome = "killed" if job.outcome == "failed" and job.process.returncode < 0 else job.outcome
+                    self.close(job, why(job), "killed" if job.process.returncode < 0 else "failed")
                 while self.waiting and len(self.running) < self.jobs:
                     self.start(self.waiting.pop(0))
                 yield self
@@ -134,13 +133,11 @@ class Pool(Engine):
 
     def environment(self, job: Job) -> dict[str, str]:
         """Threads that do not fight, the GPUs shared out."""
-        threads = str(self.threads)
-        own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "ABLATE_OUT": str(job.run.out)}
-        own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
+        own = environment(str(job.run.out), self.threads)
         if self.gpus:
             first = job.slot * self.gpus_per_run % len(self.gpus)
             own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[first : first + self.gpus_per_run])
-        return {**os.environ, **own}
+        return own
 
     def stop(self) -> None:
         """Asks what is running to stop, then makes it."""
@@ -164,6 +161,13 @@ def why(job: Job) -> str:
     if status == -signal.SIGKILL:
         return "SIGKILL, as by the system when memory is short: fewer --jobs, or a smaller batch"
     return signal.Signals(-status).name if status < 0 else last_line(job.log)
+
+
+def environment(out: str, threads: int) -> dict[str, str]:
+    """This process's, with what every run needs whatever engine starts it."""
+    own = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "ABLATE_OUT": out}
+    own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **own}
 
 
 def kill(job: Job, how: signal.Signals) -> None:

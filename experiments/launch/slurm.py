@@ -21,7 +21,7 @@ import yaml
 
 from experiments.record.result import finished
 
-from .pool import Engine, Job, devices_of, last_line
+from .pool import Engine, Job, devices_of, environment, last_line
 from .question import BadInput, canonical
 
 EVERY = 2.0  # seconds between two looks at the queue
@@ -105,15 +105,14 @@ class Task:
 
     def __call__(self) -> None:
         self.seen = self.last_checkpoint()
-        own = {"ABLATE_OUT": self.out, "OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
-        own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
         Path(self.folder).mkdir(parents=True, exist_ok=True)
         log_path = Path(self.folder) / "log.txt"
         with log_path.open("a") as log:
             print(f"$ {shlex.join(self.command)}", file=log, flush=True)
             process = subprocess.run(
-                self.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, **own}
-            )
+                self.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env=environment(self.out, self.threads),
+            )  # fmt: skip
         if process.returncode:
             raise RuntimeError(f"exit status {process.returncode}: {last_line(log_path)} (log: {log_path})")
 
