@@ -14,6 +14,7 @@ from . import toy_tasks
 from .batching import Examples, TokenBudget, loader
 from .local import local_folder
 
+HELD_OUT = "held_out"  # the word for a validation split that is a tenth of the training split
 PREPARED: dict[type, tuple[str, dict[str, Any]]] = {}
 
 

@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from .augmentation import AUGMENT, MIX, OF_THE_WHOLE, normalised
-from .base import SequenceData, class_number, columns_of, open_dataset
+from .base import HELD_OUT, SequenceData, class_number, columns_of, open_dataset
 from .batching import Examples
 from .pixels import Decoded, Pixels, open_pixels
 
-HELD_OUT = "held_out"
 Look = tuple[np.ndarray, np.ndarray]
 
 

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from .base import SequenceData, class_number, columns_of, open_dataset
+from .base import HELD_OUT, SequenceData, class_number, columns_of, open_dataset
 from .batching import Examples, padded
 from .segments import Row, row
 from .tokenizer import encode_plain
 
 IGNORED = -1  # a position without a label
 UNSEEN = -2  # a position whose label training has never seen
-HELD_OUT = "held_out"
 
 
 class Labelled(NamedTuple):

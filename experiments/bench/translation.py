@@ -8,7 +8,6 @@ model has not; nothing else differs.
 import json
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -22,10 +21,9 @@ from experiments.answer.render import as_terminal
 from experiments.record import facts
 from lit_modules.choices import Arch
 from lit_modules.components.loss import token_loss
-from lit_modules.optimization import Optim, optimizer_and_schedule
 from lit_modules.translation import EncoderDecoder
 
-from .turns import compare
+from .turns import compare, side
 
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.1}
 STEPS = 6  # a stretch of one side before the other has its turn
@@ -64,41 +62,31 @@ def torchs_loss(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=0.1)
 
 
-class Side:
-    """One model with its optimiser."""
+def trained(kind: type[EncoderDecoder], loss_of: Callable, vocab_size: int, bf16: bool) -> Callable:
+    torch.manual_seed(0)
+    model = kind(
+        arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
+        cross_attention="present", max_length=256,
+    )  # fmt: skip
 
-    def __init__(self, kind: type[EncoderDecoder], loss: Callable, vocab_size: int, bf16: bool) -> None:
-        torch.manual_seed(0)
-        self.model = kind(
-            arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
-            cross_attention="present", max_length=256,
-        )  # fmt: skip
-        self.loss, self.bf16 = loss, bf16
-        optim = Optim(lr=1e-4, warmup_steps=10)
-        self.optimizer = optimizer_and_schedule(self.model.parameters(), optim, 1000)["optimizer"]
+    def loss(batch: dict[str, Tensor]) -> Tensor:
+        return loss_of(model(batch["source"], batch["target"][:, :-1]), batch["target"][:, 1:])
 
-    def tokens_per_second(self, batches: list[dict[str, Tensor]]) -> float:
-        """Real source and target tokens."""
-        began = time.perf_counter()
-        for batch in batches:
-            with torch.autocast("cpu", torch.bfloat16) if self.bf16 else nullcontext():
-                logits = self.model(batch["source"], batch["target"][:, :-1])
-                loss = self.loss(logits, batch["target"][:, 1:])
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        tokens = sum(int((b["source"] != PAD).sum() + (b["target"][:, 1:] != PAD).sum()) for b in batches)
-        return tokens / (time.perf_counter() - began)
+    return side(model, loss, tokens, bf16)
+
+
+def tokens(batch: dict[str, Tensor]) -> int:
+    """Real source and target tokens."""
+    return int((batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum())
 
 
 def measure(data, rounds: int, bf16: bool) -> dict[str, float]:
     """Medians over the rounds; the ratio is the median of the rounds' own ratios."""
-    ours = Side(EncoderDecoder, our_loss, data.vocab_size, bf16)
-    peer = Side(TorchTransformer, torchs_loss, data.vocab_size, bf16)
     examples, chosen = data.examples["train"], list(data.batches("train"))[: STEPS * (rounds + 1)]
     batches = [collate([examples[i] for i in indices]) for indices in chosen]
     stretches = [batches[i : i + STEPS] for i in range(0, len(batches), STEPS)]
-    sides = {"ours": ours.tokens_per_second, PEER: peer.tokens_per_second}
+    kinds = {"ours": (EncoderDecoder, our_loss), PEER: (TorchTransformer, torchs_loss)}
+    sides = {name: trained(*kind, data.vocab_size, bf16) for name, kind in kinds.items()}
     found = compare(sides, stretches, "bf16" if bf16 else "fp32")
     ratio = found["ratio"][PEER]
     spread = {"ratio": ratio["median"], "lowest": ratio["lowest"], "highest": ratio["highest"]}
