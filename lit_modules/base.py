@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .components.loss import TokenLoss
 from .optimization import Optim, optimizer_and_schedule
+from .sharding import divide, keep_whole, own_part, shard, whole
 
 
 class Diverged(RuntimeError):
@@ -43,6 +44,7 @@ class AblationModule(L.LightningModule):
         self.tokens_seen = torch.zeros((), dtype=torch.long)  # all real tokens of all ranks since the first step
         self.sums = torch.zeros(3)  # of this rank since the last log: smoothed loss, nll, target tokens
         self.gradient_norm: Tensor | None = None
+        self.is_sharded = False
 
     @abstractmethod
     def training_loss(self, batch: dict[str, Tensor]) -> TokenLoss:
@@ -72,6 +74,12 @@ class AblationModule(L.LightningModule):
         """The parts whose gradient norms are logged one by one."""
         return {}
 
+    def configure_model(self) -> None:
+        """Divides the model among the ranks of a ModelParallelStrategy, once."""
+        if (mesh := self.device_mesh) is not None and not self.is_sharded:
+            shard(self, self.layers().values(), mesh["data_parallel"])
+            self.is_sharded = True
+
     def configure_optimizers(self) -> dict[str, Any]:
         return optimizer_and_schedule(self.parameters(), self.optim, int(self.trainer.estimated_stepping_batches))
 
@@ -94,11 +102,11 @@ class AblationModule(L.LightningModule):
         self.stepped = True
         means = self.trainer.accumulate_grad_batches * self.trainer.world_size
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, means / targets.clamp_min(1))
+        torch._foreach_mul_([own_part(gradient) for gradient in gradients], means / targets.clamp_min(1))
         self.rate = optimizer.param_groups[0]["lr"]
         step = self.trainer.global_step + 1
         if step == 1 or self.logs_at(step):
-            self.gradient_norm = nn.utils.get_total_norm(gradients)
+            self.gradient_norm = whole(nn.utils.get_total_norm(gradients))
             self.layer_gradients = {
                 f"{name}/layer_gradient": float(gradient_norm(layer)) for name, layer in self.layers().items()
             }
@@ -114,9 +122,11 @@ class AblationModule(L.LightningModule):
     # ---- validation and test
 
     def on_validation_epoch_start(self) -> None:
+        keep_whole(self)
         self.found = {"valid": self.nothing_found()}
 
     def on_test_epoch_start(self) -> None:
+        keep_whole(self)
         self.found = {split: self.nothing_found() for split in self.trainer.datamodule.test_splits}
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
@@ -127,9 +137,11 @@ class AblationModule(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         self.report()
+        divide(self)
 
     def on_test_epoch_end(self) -> None:
         self.report()
+        divide(self)
 
     # ---- what is logged
 
@@ -215,4 +227,4 @@ class AblationModule(L.LightningModule):
 
 def gradient_norm(module: nn.Module) -> Tensor:
     """Euclidean norm over all parameters of a module; 0 where none has a gradient."""
-    return nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None])
+    return whole(nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None]))

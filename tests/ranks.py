@@ -6,21 +6,22 @@ from pathlib import Path
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 
 from datamodules.tokenizer import BOS, EOS, PAD
 from datamodules.translation import ToyTranslation
 from lit_modules.choices import Arch
 from lit_modules.optimization import Optim
+from lit_modules.sharding import own_part
 from lit_modules.translation import Translation
 
 ARCH = Arch(d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.0)
 
 
-def trainer(ranks: int, **more) -> L.Trainer:
+def trainer(ranks: int, strategy: str | ModelParallelStrategy = "ddp") -> L.Trainer:
     return L.Trainer(
-        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto", logger=False, max_steps=1,
+        accelerator="cpu", devices=ranks, strategy=strategy if ranks > 1 else "auto", logger=False, max_steps=1,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False,
-        **more,
     )  # fmt: skip
 
 
@@ -74,6 +75,30 @@ def evaluation(ranks: int, folder: Path) -> None:
         (folder / f"evaluation-{ranks}.json").write_text(json.dumps(metrics))
 
 
+def halves(ranks: int, folder: Path) -> None:
+    """How many numbers of a divided model, and of Adam's first moment, lie on each rank."""
+    data = ToyTranslation(train_pairs=60, eval_pairs=9, batch_tokens=150)
+    built, found = model(data.vocab_size), {}
+    found["whole"] = sum(p.numel() for p in built.parameters())
+    evaluate = built.evaluate
+
+    def counted(batch: dict, split: str) -> None:
+        found["in_evaluation"] = sum(own_part(p).numel() for p in built.parameters())
+        evaluate(batch, split)
+
+    def divided_again() -> None:
+        found["after_evaluation"] = sum(own_part(p).numel() for p in built.parameters())
+
+    built.evaluate, built.on_train_end = counted, divided_again
+    strategy = ModelParallelStrategy(
+        data_parallel_size=ranks, tensor_parallel_size=1, save_distributed_checkpoint=False
+    )
+    one = trainer(ranks, strategy=strategy)
+    one.fit(built, datamodule=data)
+    found["exp_avg"] = sum(own_part(state["exp_avg"]).numel() for state in one.optimizers[0].state.values())
+    (folder / f"halves-{one.global_rank}.json").write_text(json.dumps(found))
+
+
 if __name__ == "__main__":
     what, ranks, folder = sys.argv[1:]
-    {"gradients": gradients, "evaluation": evaluation}[what](int(ranks), Path(folder))
+    {"gradients": gradients, "evaluation": evaluation, "halves": halves}[what](int(ranks), Path(folder))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from experiments.launch.question import ROOT
 from experiments.record.metrics_log import read_metrics
@@ -61,28 +62,73 @@ CURVES = {  # without dropout and maskings, which are drawn rank by rank
     "vit": ["--config", "experiments/recipes/vit/digits.yaml", "--config", "experiments/recipes/smoke.yaml",
             "--model.arch.dropout=0.0", "--data.augment=crop", "--data.batch_size=51"],
 }  # fmt: skip
+ALL = ["--trainer.limit_val_batches=1.0", "--trainer.limit_test_batches=1.0", "--trainer.max_steps=6"]
 
 
-ALL = ["--trainer.limit_val_batches=1.0", "--trainer.limit_test_batches=1.0"]
+def spread(ranks: int, tmp_path: Path) -> dict[str, list[str]]:
+    """Two ways to spread a run over ranks: whole copies, and wmt14_big's division, by its own lines."""
+    strategy = yaml.safe_load((ROOT / "experiments/recipes/translation/wmt14_big.yaml").read_text())["trainer"]["strategy"]
+    strategy["init_args"]["data_parallel_size"] = ranks
+    (tmp_path / "sharded.yaml").write_text(yaml.safe_dump({"trainer": {"strategy": strategy, "devices": ranks}}))
+    return {
+        "ddp": [f"--trainer.devices={ranks}", "--trainer.strategy=ddp"],
+        "sharded": ["--config", str(tmp_path / "sharded.yaml")],
+    }
 
 
-@pytest.mark.parametrize("family", ["vit", pytest.param("translation", marks=pytest.mark.slow)])
-def test_the_loss_curve_and_the_result_are_those_of_one_rank(family, tmp_path):
+@pytest.mark.parametrize("family, how", [
+    ("vit", "ddp"), *(pytest.param(*hard, marks=pytest.mark.slow) for hard in
+                      [("vit", "sharded"), ("translation", "ddp"), ("translation", "sharded")]),
+])  # fmt: skip
+def test_the_loss_curve_and_the_result_are_those_of_one_rank(family, how, tmp_path):
     """At equal batches, with uneven counts of tokens on the ranks."""
     found = {}
-    for ranks in (1, 2):
-        flags = [f"--trainer.devices={ranks}", f"--trainer.strategy={'ddp' if ranks > 1 else 'auto'}"]
-        out = tmp_path / str(ranks)
-        run("-m", "experiments.train", "fit", *CURVES[family], *flags, *ALL, "--trainer.max_steps=6", ABLATE_OUT=str(out), WANDB_MODE="disabled")
+    for name, flags in {"alone": [], how: spread(2, tmp_path)[how]}.items():
+        out = tmp_path / name
+        run("-m", "experiments.train", "fit", *CURVES[family], *flags, *ALL, ABLATE_OUT=str(out), WANDB_MODE="disabled")
         (path,) = out.rglob("result.json")
-        found[ranks] = read_result(path), read_metrics(path.parent / "metrics.csv")
-    (one, curve), (two, other) = found[1], found[2]
-    assert two["world_size"] == 2 and one["key"] == two["key"] and one["tokens"] == two["tokens"]
+        found[name] = read_result(path), read_metrics(path.parent / "metrics.csv")
+    (one, curve), (two, other) = found["alone"], found[how]
+    assert two["world_size"] == 2
+    assert all(one[same] == two[same] for same in ("key", "tokens", "parameters", "flops_per_token"))
     for metric in ("train/loss", "train/gradient_norm", "valid/nll"):
         assert curve[metric].keys() == other[metric].keys()
         for step, value in curve[metric].items():
             assert other[metric][step] == pytest.approx(value, rel=2e-5), (metric, step)
     assert two["metrics"]["test/nll"] == pytest.approx(one["metrics"]["test/nll"], rel=2e-5)
+
+
+def test_each_rank_holds_half_of_a_divided_model(tmp_path):
+    """Its parameters and the optimiser's moments; evaluation holds it whole, and divides it again."""
+    run(Path(__file__).parent / "ranks.py", "halves", 2, tmp_path)
+    found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("halves-*.json"))]
+    whole = found[0]["whole"]
+    for held in found:
+        assert held["in_evaluation"] == whole
+        for state in ("after_evaluation", "exp_avg"):
+            assert held[state] == pytest.approx(whole / 2, rel=0.02), state  # rows that two do not divide are padded
+
+
+@pytest.mark.slow
+def test_a_divided_run_that_is_killed_goes_on_and_ends_like_an_uninterrupted_one(tmp_path):
+    flags, curves = [*CURVES["translation"], *spread(2, tmp_path)["sharded"], *ALL], {}
+    for name, at in (("whole", 0), ("killed", 5)):
+        out = {"ABLATE_OUT": str(tmp_path / name), "WANDB_MODE": "disabled", "KILL_AT": str(at), "OMP_NUM_THREADS": "1"}
+        killer = (
+            "import os, sys; from experiments import train; keep = train.Progress.on_train_batch_end\n"
+            "def die(self, trainer, *a, **k):\n    keep(self, trainer, *a, **k)\n"
+            "    trainer.global_step == int(os.environ['KILL_AT']) and os.kill(os.getpid(), 9)\n"
+            "train.Progress.on_train_batch_end = die; train.main()"
+        )
+        (tmp_path / "killer.py").write_text(killer)
+        ended = subprocess.run([sys.executable, tmp_path / "killer.py", "fit", *flags], cwd=ROOT, env={**os.environ, **out})
+        assert (ended.returncode != 0) == (name == "killed")
+        if name == "killed":
+            assert list((tmp_path / name).rglob("last.ckpt")) and not list((tmp_path / name).rglob("result.json"))
+            run("-m", "experiments.train", "fit", *flags, **out)
+        (path,) = (tmp_path / name).rglob("metrics.csv")
+        curves[name] = read_metrics(path)
+    assert curves["whole"] == curves["killed"]
 
 
 @pytest.mark.slow
