@@ -1,6 +1,7 @@
 """Binds a question to the real parser, model and data before anything runs."""
 
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -39,7 +40,10 @@ def check(question: Question) -> int:
             known = [n for n in cli.model.metric_names(cli.datamodule) if not n.startswith("valid/")] + of_tasks
             if question.metric not in known:
                 raise BadInput(f"metric.name {question.metric!r} is not known; it takes {' | '.join(known)}")
-            hold_against(bound, Bound(arm_name(arm), cli.flat, beginning(cli), cli.datamodule.fingerprint))
+            stratum = tuple(value for key, value in arm.items() if key != question.contrast)
+            hold_against(
+                bound, Bound(arm_name(arm), stratum, cli.flat, beginning(cli), cli.datamodule.fingerprint, reads(cli))
+            )
         except BadInput as error:
             raise BadInput(f"{where(question, str(error))}: {error}") from error
     return len(arms)
@@ -50,15 +54,19 @@ class Bound:
     """An arm as it was built.
 
     Attributes:
+        stratum: the values of its choices but the contrast: arms of one stratum are compared with one another.
         flat: its resolved configuration.
         beginning: its first loss and the norm of its first gradient, with dropout drawn alike.
         data: the fingerprint of what it reads.
+        tokens: how many real tokens (or images) it trains on.
     """
 
     name: str
+    stratum: tuple[Any, ...]
     flat: dict[str, Any]
     beginning: tuple[float, float]
     data: str
+    tokens: float
 
 
 def beginning(cli: "AblationCLI") -> tuple[float, float]:
@@ -77,6 +85,15 @@ def beginning(cli: "AblationCLI") -> tuple[float, float]:
     return float(loss.detach()), norm
 
 
+def reads(cli: "AblationCLI") -> float:
+    """Tokens of the whole training: those of a mean batch of its first epoch, times the batches that its steps take."""
+    trainer, batches = cli.config[cli.subcommand].trainer, cli.datamodule.batches("train")
+    an_epoch = sum(int(batches.lengths[batch].sum()) for batch in batches.batches())
+    steps, epochs = trainer.max_steps, trainer.max_epochs
+    by_steps = steps * trainer.accumulate_grad_batches * an_epoch / len(batches) if steps >= 0 else math.inf
+    return min(by_steps, epochs * an_epoch if epochs is not None and epochs >= 0 else math.inf)
+
+
 def hold_against(others: list[Bound], arm: Bound) -> None:
     """An arm that is another one under a second name is refused; what else should be known of the two is said.
 
@@ -90,8 +107,11 @@ def hold_against(others: list[Bound], arm: Bound) -> None:
         of_the_model = all(key.startswith("model.") and not key.startswith(LATER) for key in differ)
         if of_the_model and (other.beginning, other.data) == (arm.beginning, arm.data):
             say(f"{other.name} and {arm.name} begin alike: {', '.join(differ)} changes neither first loss nor gradient")
-    if others and arm.data != others[0].data:
-        say(f"{arm.name} reads other data than {others[0].name}")
+    baseline = next((other for other in others if other.stratum == arm.stratum), arm)
+    if arm.data != baseline.data:
+        say(f"{arm.name} reads other data than {baseline.name}")
+    if abs(arm.tokens / baseline.tokens - 1) > 0.01:
+        say(f"{arm.name} trains on {arm.tokens:,.0f} tokens, {baseline.name} on {baseline.tokens:,.0f}")
     others.append(arm)
 
 

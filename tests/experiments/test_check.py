@@ -22,7 +22,7 @@ def own_sweep(tmp_path, parameters):
 
 
 def test_two_arms_of_one_configuration_are_refused(tmp_path, capsys):
-    one = Bound("norm=pre", {"model.arch.norm": "pre", "data.batch_size": 10}, (1.0, 2.0), "abc")
+    one = Bound("norm=pre", (), {"model.arch.norm": "pre", "data.batch_size": 10}, (1.0, 2.0), "abc", 10)
     with pytest.raises(BadInput, match="the arms norm=pre and norm=before resolve to the same configuration"):
         hold_against([one], replace(one, name="norm=before"))
     question = own_sweep(tmp_path, "  model.arch.n_heads: {values: [4, split]}\n  model.arch.d_k: {values: [16]}")
@@ -42,3 +42,11 @@ def test_a_choice_that_changes_nothing_is_said(tmp_path, capsys):
 def test_arms_that_read_other_data_are_said(tmp_path, capsys):
     assert check(own_sweep(tmp_path, "  data.train_share: {values: [1.0, 0.5]}")) == 2
     assert "train_share=0.5 reads other data than train_share=1.0" in capsys.readouterr().err
+
+
+def test_arms_of_other_token_budgets_are_said(tmp_path, capsys):
+    assert check(own_sweep(tmp_path, "  trainer.max_steps: {values: [1000, 500]}")) == 2
+    assert "max_steps=500 trains on 50,000 tokens, max_steps=1000 on 100,000" in capsys.readouterr().err
+    strata = "  model.arch.norm: {values: [pre, post]}\n  trainer.max_steps: {values: [1000, 500]}"
+    assert check(own_sweep(tmp_path, strata)) == 4  # compared within their strata, which have one budget each
+    assert "trains on" not in capsys.readouterr().err
