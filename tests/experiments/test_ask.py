@@ -67,9 +67,8 @@ def test_from_sweep_file_to_table_and_nothing_to_do_the_second_time(tiny, tmp_pa
     assert second.returncode == 0 and "nothing to do: all 4 runs of tiny are finished" in second.stdout
     assert seconds < 4, "under two seconds on a free machine (README); doubled here for a busy one"
     assert first.stdout.split("results:")[0] in second.stdout, "the same table"
-    for format in ("markdown", "csv", "latex", "json"):
-        table = ablate("table", path, "--format", format, out=out)
-        assert table.returncode == 0 and "post" in table.stdout
+    table = ablate("table", path, "--format", "latex", out=out)
+    assert table.returncode == 0 and "post" in table.stdout
 
 
 def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_path):
