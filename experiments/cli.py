@@ -190,6 +190,28 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         print(f"results: {out / question.name}")
 
 
+@app.command()
+def dashboard(
+    questions: Questions = None,
+    out: Out = None,
+    file: Annotated[Path | None, typer.Option(help="the page [default: dashboard.html in the results' folder]")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="write it anew until nothing is running")] = False,
+) -> None:
+    """One static page with every answer: claims and verdicts, tables, charts, samples, runs. Opens without a network."""
+    import time
+
+    from experiments.answer.dashboard import write
+    from experiments.record.facts import code_fingerprint
+
+    target = file.absolute() if file else folder(out) / "dashboard.html"
+    while True:
+        running = write([read(name) for name in names(questions)], folder(out), target, code_fingerprint())
+        print(f"{target}{f': {running} running' if running else ''}")
+        if not (watch and running):
+            break
+        time.sleep(10)
+
+
 @app.command("try")
 def try_out(
     checkpoint: Annotated[Path, typer.Argument(help="a run's folder, or a checkpoint in it")],

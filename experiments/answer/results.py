@@ -10,6 +10,8 @@ from experiments.launch.question import Question, canonical
 from experiments.record.identity import arm_name
 from experiments.record.result import read_result
 
+from .history import commit_history
+
 COMMITTED = Path(__file__).parent / "committed"
 Arm = tuple[Any, ...]  # values of the question's choices, in its order
 
@@ -20,6 +22,7 @@ class Group:
 
     Attributes:
         results: arm → seed → result.
+        folders: a run's key → where its files lie.
         committed: shipped with the project rather than found in the results folder.
         tuned: arm → which swept value was chosen for it, see `tuning`.
     """
@@ -29,6 +32,7 @@ class Group:
     variant: str
     settings: dict[str, Any]
     results: dict[Arm, dict[int, dict[str, Any]]]
+    folders: dict[str, Path]
     committed: bool
     tuned: dict[Arm, str] = field(default_factory=dict)
 
@@ -42,7 +46,9 @@ def groups(question: Question, out: Path) -> list[Group]:
     found: dict[tuple[str, str], Group] = {}
     wanted = {tuple(arm.values()) for arm in question.arms()}
     for folder, committed in ((COMMITTED, True), (out, False)):
-        read = [read_result(path) for path in sorted((folder / question.name).glob("*/*/seed-*/result.json"))]
+        paths = sorted((folder / question.name).glob("*/*/seed-*/result.json"))
+        read = [read_result(path) for path in paths]
+        folders = {result["key"]: path.parent for result, path in zip(read, paths, strict=True)}
         read.sort(key=lambda result: result["ended"])
         parts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for result in read:
@@ -57,12 +63,15 @@ def groups(question: Question, out: Path) -> list[Group]:
             if not table:
                 continue
             found.pop((recipe, variant), None)
-            found[recipe, variant] = Group(question, recipe, variant, results[0]["settings"], dict(table), committed)
+            here = {r["key"]: folders[r["key"]] for seeds in table.values() for r in seeds.values()}
+            settings = results[0]["settings"]
+            found[recipe, variant] = Group(question, recipe, variant, settings, dict(table), here, committed)
     return list(found.values())
 
 
 def commit(group: Group) -> Path:
-    """Copies a group's result files into the project, without tracebacks: small JSON that a table can be made of."""
+    """Copies a group's result files into the project, without tracebacks, and thinned curves and samples beside them:
+    small JSON that tables and pictures can be made of."""
     for seeds in group.results.values():
         for result in seeds.values():
             run_folder = f"seed-{result['seed']}-{result['key']}"
@@ -70,4 +79,5 @@ def commit(group: Group) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = {key: value for key, value in result.items() if key != "traceback"}
             path.write_text(json.dumps(kept, indent=None, ensure_ascii=False) + "\n")
+            commit_history(group.folders[result["key"]], path.parent)
     return COMMITTED / group.question.name / group.recipe

@@ -34,7 +34,7 @@ def question(name="score_divisor", seeds=3):
 
 def group(question, table):
     """arm → seed → result."""
-    return Group(question, "translation-toy", "v", {}, table, False)
+    return Group(question, "translation-toy", "v", {}, table, {}, False)
 
 
 # ---- equivalence

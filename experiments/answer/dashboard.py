@@ -1,0 +1,249 @@
+"""One static page with every answer: opens from disk without a network, on a lecture screen, a telephone and paper."""
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from experiments.launch.ask import runs
+from experiments.launch.grid import variant_of
+from experiments.launch.progress import clock
+from experiments.launch.question import Question
+from experiments.record.identity import arm_name
+
+from . import charts
+from .claims import claim_of, published_line
+from .history import history
+from .render import columns, header, sheet
+from .reproduce import command_of
+from .results import Group, groups
+from .table import choices_of, in_order, insides, layers, other_metrics, rows_of
+from .tuning import tuned
+from .verdicts import Verdict, verdicts
+
+PAGE = Path(__file__).parent / "page"
+MARKS = {"confirmed": "✓", "refuted": "✗", "equal": "≈", "not": "?", "no": "…"}
+LIVE = 120  # seconds without a sign of life after which a run counts as stopped
+
+
+@dataclass
+class Table:
+    title: str
+    heads: list[str]
+    body: list[list[str]]
+
+
+@dataclass
+class Picture:
+    title: str
+    svg: Markup
+    text: str = ""
+
+
+@dataclass
+class Section:
+    """Results of one recipe and variant."""
+
+    title: str
+    table: Table
+    more: list[Table]
+    pictures: list[Picture]
+    samples: list[dict[str, Any]]
+    runs: list[dict[str, str]]
+    verdicts: list[Verdict]
+
+
+@dataclass
+class Entry:
+    """A question on the page."""
+
+    question: Question
+    claim: dict[str, Any]
+    sections: list[Section]
+    verdicts: list[Verdict]
+    done: int
+    wanted: int
+    running: int
+    published: list[str] = field(default_factory=list)
+
+
+def write(questions: list[Question], out: Path, target: Path, code: str) -> int:
+    """The page, written whole or not at all; it loads itself again while something is running.
+
+    Returns:
+        How many runs are going on.
+    """
+    entries = [entry(question, out, code) for question in questions]
+    running = sum(one.running for one in entries)
+    shelf = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    shelf.filters |= {"mark": lambda verdict: MARKS[verdict.split()[0]], "kind": lambda verdict: verdict.split()[0]}
+    page = shelf.get_template("dashboard.html").render(
+        entries=entries,
+        style=Markup((PAGE / "dashboard.css").read_text()),
+        script=Markup((PAGE / "dashboard.js").read_text()),
+        made=time.strftime("%F %H:%M"),
+        live=running,
+        kinds=["confirmed", "refuted", "equal", "not detectable here", "no answer yet"],
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_suffix(".part")
+    draft.write_text(page)
+    draft.replace(target)
+    return running
+
+
+def entry(question: Question, out: Path, code: str) -> Entry:
+    """The results of the question as it stands come first, then other recipes and settings."""
+    variant, wanted = variant_of(question, out), runs(question, out)
+    found = sorted(groups(question, out), key=lambda g: (g.recipe, g.variant) != (question.recipe, variant))
+    sections = [section(group if group.variant == variant else narrowed(group), out, code) for group in found]
+    own = found[:1] if found and found[0].variant == variant else []
+    return Entry(
+        question=question,
+        claim=claim_of(question),
+        sections=sections,
+        verdicts=sections[0].verdicts if own else [],
+        done=sum(len(seeds) for group in own for seeds in group.results.values()),
+        wanted=len(wanted),
+        running=sum(
+            status_of(run.folder) is not None for _, _, run in wanted if not (run.folder / "result.json").exists()
+        ),
+        published=[published_line(table) for table in claim_of(question).get("published", [])],
+    )
+
+
+def narrowed(group: Group) -> Group:
+    """Of other settings than the sweep file's: only the arms and seeds that somebody asked for."""
+    arms = list(group.results)
+    asked = {
+        key: tuple(value for value in values if any(arm[i] == value for arm in arms))
+        for i, (key, values) in enumerate(group.question.varied.items())
+    }
+    first = group.question.varied[group.question.contrast][0]
+    if first not in asked[group.question.contrast]:  # no baseline: it shows as missing
+        asked[group.question.contrast] = (first, *asked[group.question.contrast])
+    seeds = sorted({seed for found in group.results.values() for seed in found})
+    return replace(group, question=replace(group.question, varied=asked, seeds=tuple(seeds)))
+
+
+def section(group: Group, out: Path, code: str) -> Section:
+    raw, group = group, tuned(group)
+    rows = rows_of(group)
+    choices = list(rows[0].choices)
+    more = [
+        Table(title, *sheet(table, choices))
+        for title, table in (
+            ("Also measured: mean ± sd over the finished seeds", other_metrics(group)),
+            ("Inside: mean over attention modules and seeds, at the start and at the end of training", insides(group)),
+            ("Gradient norm by layer", layers(group)),
+        )
+        if table and set(table[0]) > set(choices)
+    ]
+    return Section(
+        title=header(group, code),
+        table=Table("", *columns(group, rows)),
+        more=more + [Table(f"Learning curve: {metric}", *curve_sheet(group, metric)) for metric in followed(group)],
+        pictures=[Picture(title, Markup(charts.svg(chart, title))) for title, chart in drawn(group, rows) if chart],
+        samples=side_by_side(group),
+        runs=list_of_runs(raw, out),
+        verdicts=verdicts(group),
+    )
+
+
+def drawn(group: Group, rows: list) -> list[tuple[str, Any]]:
+    return [
+        ("Seeds and means", charts.dots(group, rows)),
+        *((f"Learning curves: {metric}", charts.curves(group, metric)) for metric in followed(group)),
+        ("Quality against cost", charts.cost(group, rows)),
+        ("Why: inside the attention", charts.why(group)),
+    ]
+
+
+def followed(group: Group) -> list[str]:
+    """The curves that are worth a look: the metric of the table on validation, the loss there, and in training."""
+    of_validation = "valid/" + group.question.metric.split("/")[-1]
+    known = {name for folder in group.folders.values() for name in history(folder)[0]}
+    return [name for name in dict.fromkeys([of_validation, "valid/nll", "train/loss"]) if name in known]
+
+
+def curve_sheet(group: Group, metric: str) -> tuple[list[str], list[list[str]]]:
+    """An arm a row, at most eight steps: the chart's means as text."""
+    table, every = [], {}
+    for arm in in_order(group.question, group.results):
+        means = {step: sum(values) / len(values) for step, values in charts.course(group, arm, metric).items()}
+        table.append((choices_of(group.question, arm), means))
+        every |= dict.fromkeys(means)
+    steps = sorted(every)[:: -(-len(every) // 8) or 1]
+    heads = [*(table[0][0] if table else []), *(f"step {step}" for step in steps)]
+    return heads, [
+        [*map(str, choices.values()), *(f"{means[s]:.4g}" if s in means else "–" for s in steps)]
+        for choices, means in table
+    ]
+
+
+def side_by_side(group: Group, most: int = 3) -> list[dict[str, Any]]:
+    """The samples of each arm's first seed: what all arms share once, then what each of them says."""
+    said = {}
+    for arm in in_order(group.question, group.results):
+        result = group.results[arm][min(group.results[arm])]
+        if rows := history(group.folders[result["key"]])[1]:
+            said[charts.label(choices_of(group.question, arm))] = rows
+    if not said:
+        return []
+    found = []
+    for samples in list(zip(*said.values(), strict=False))[:most]:
+        shared = {
+            c: text for c, text in samples[0].items() if len(samples) > 1 and all(s.get(c) == text for s in samples)
+        }
+        own = {a: {c: t for c, t in s.items() if c not in shared} for a, s in zip(said, samples, strict=True)}
+        found.append({"shared": shared, "arms": {a: " · ".join(texts.values()) for a, texts in own.items()}})
+    return found
+
+
+def list_of_runs(group: Group, out: Path) -> list[dict[str, str]]:
+    """Every run that the question wants in this group's settings: state, figure, what sets it apart, how to repeat it."""
+    listed = []
+    for arm in in_order(group.question, [tuple(a.values()) for a in group.question.arms()]):
+        named = dict(zip(group.question.varied, arm, strict=True))
+        base = group.results.get((group.question.varied[group.question.contrast][0], *arm[1:]), {})
+        for seed in sorted({*group.question.seeds, *group.results.get(arm, {})}):
+            result = group.results.get(arm, {}).get(seed)
+            listed.append({
+                "arm": charts.label(choices_of(group.question, arm)),
+                "seed": str(seed),
+                "status": result["status"] if result else "missing",
+                "value": f"{result['metrics'][group.question.metric]:.4g}" if result and group.question.metric in result["metrics"] else "–",
+                "time": clock(result["seconds"]) if result else "–",
+                "differs": differences(result, base.get(seed)),
+                "log": log_of(group, result, out),
+                "command": command_of(group, named, seed),
+            })  # fmt: skip
+    return listed
+
+
+def differences(result: dict[str, Any] | None, baseline: dict[str, Any] | None) -> str:
+    """The resolved configuration's own words where it is not the baseline's of the same seed."""
+    if not result or not baseline or result is baseline:
+        return ""
+    one, other = result["config"], baseline["config"]
+    keys = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return "; ".join(f"{key} {other.get(key)} → {one.get(key)}" for key in keys)
+
+
+def log_of(group: Group, result: dict[str, Any] | None, out: Path) -> str:
+    """Relative to the page, which lies in the results' folder."""
+    if not result or group.committed:
+        return ""
+    path = group.folders[result["key"]] / "log.txt"
+    return path.relative_to(out).as_posix() if path.exists() and path.is_relative_to(out) else ""
+
+
+def status_of(folder: Path) -> str | None:
+    """Of a run without a result: that it is alive, by its last word; None where it is not."""
+    path = folder / "progress.json"
+    return "running" if path.exists() and time.time() - path.stat().st_mtime < LIVE else None

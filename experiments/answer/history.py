@@ -1,0 +1,46 @@
+"""How a run went: its learning curves and its last samples, from its own files, or from those that were committed."""
+
+import json
+from pathlib import Path
+
+from experiments.record.metrics_log import read_metrics
+
+Curves = dict[str, list[tuple[int, float]]]  # metric → (optimiser step, value)
+POINTS = 40
+NAME = "history.json"
+
+
+def history(folder: Path) -> tuple[Curves, list[dict[str, str]]]:
+    """Curves of training loss and validation, at most `POINTS` points each, and the samples of the last validation."""
+    if (kept := folder / NAME).exists():
+        read = json.loads(kept.read_text())
+        return {name: [tuple(point) for point in points] for name, points in read["curves"].items()}, read["samples"]
+    logged = read_metrics(folder / "metrics.csv")
+    wanted = {name: steps for name, steps in logged.items() if name == "train/loss" or name.startswith("valid/")}
+    return {name: thinned(sorted(steps.items())) for name, steps in wanted.items()}, samples(folder / "samples.txt")
+
+
+def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Evenly, the last one among them; five digits."""
+    every = -(-len(points) // POINTS)
+    return [(step, float(f"{value:.5g}")) for step, value in points[::-1][::every][::-1]]
+
+
+def samples(path: Path) -> list[dict[str, str]]:
+    """The last block of samples.txt, a mapping from column to text for each sample."""
+    if not path.exists():
+        return []
+    block = path.read_text(errors="replace").rpartition("\n--- ")[2].splitlines()[1:]
+    rows: list[dict[str, str]] = []
+    for line in block:
+        column, _, text = line.strip().partition("  ")
+        if not rows or column in rows[-1]:
+            rows.append({})
+        rows[-1][column] = text
+    return rows
+
+
+def commit_history(folder: Path, target: Path) -> None:
+    curves, said = history(folder)
+    if curves or said:
+        (target / NAME).write_text(json.dumps({"curves": curves, "samples": said}, ensure_ascii=False) + "\n")
