@@ -187,7 +187,123 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         if commit and not group.committed:
             print(f"committed to {results.commit(group)}")
     if of is not None and groups:
-        print(f"results: {out / question.name}")
+        from experiments.answer.dashboard import write
+
+        page = out / question.name / "dashboard.html"
+        write([of], out, page, code)
+        print(f"results: {out / question.name}\ndashboard: {page}")
+
+
+@app.command()
+def plan(
+    question: Annotated[str, typer.Argument(help="a name in sweeps/ or the path of a sweep file")],
+    effect: Annotated[
+        float | None, typer.Option(help="the difference that shall be found [default: what the pilot shows]", min=0)
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="wall time: 30m, 2h, 90s", metavar="TIME")] = None,
+    recipe: Recipe = None,
+    only: Only = None,
+    set: Set = None,
+    jobs: Annotated[int, typer.Option(help="runs at a time", min=1)] = 2,
+    out: Out = None,
+) -> None:
+    """How many seeds a question needs, and how long they take: from the seconds and the noise of runs that are there.
+
+    The plan is kept; `ablate plan` says later what was promised and what happened.
+    """
+    from experiments.answer.plan import held_against, keep
+    from experiments.answer.plan import plan as planned
+
+    group = group_of(asked(question, recipe, None, only, set), folder(out))
+    if told := held_against(group, folder(out)):
+        print(told, end="\n\n")
+    promise, text = planned(group, effect=effect, budget=seconds_of(budget) if budget else None, jobs=jobs)
+    print(text)
+    keep(promise, folder(out))
+
+
+def seconds_of(text: str) -> float:
+    import re
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not match:
+        raise BadInput(f"--budget {text}: write a number and s, m or h, 30m for instance")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def group_of(question: Question, out: Path, committed_only: bool = False):
+    """The results of this asking, your own before the project's; with a tuned rate, each arm's best.
+
+    Raises:
+        BadInput: where there are none.
+    """
+    from experiments.answer.results import groups
+    from experiments.answer.tuning import tuned
+    from experiments.launch.grid import variant_of
+
+    variant = variant_of(question, out)
+    found = [g for g in groups(question, out / "none" if committed_only else out) if g.recipe == question.recipe]
+    exact = [g for g in found if g.variant == variant]
+    if not found:
+        raise BadInput(f"no results of {question.name} with the recipe {question.recipe}: `ablate run` makes them")
+    return tuned((exact or found)[-1])
+
+
+@app.command()
+def verify(
+    question: Annotated[str, typer.Argument(help="a name in sweeps/")],
+    cell: Annotated[str | None, typer.Option(help="[default: the first]", metavar="ARM/SEED")] = None,
+    recipe: Recipe = None,
+    out: Out = None,
+) -> None:
+    """Runs one committed cell again and says whether it lies where its arm's seeds expect it. Exit status 1 if not."""
+    from experiments.answer.verify import verify as verified
+
+    found = verified(group_of(asked(question, recipe, None, None, None), folder(out), True), cell, folder(out))
+    print(found)
+    raise typer.Exit(0 if found.holds else 1)
+
+
+@app.command()
+def reproduce(
+    page: Annotated[Path, typer.Argument(help="a Markdown file with markers")] = ROOT / "README.md",
+    tables_only: Annotated[bool, typer.Option("--tables-only", help="run nothing: from what is committed")] = False,
+    jobs: Annotated[int | None, typer.Option(help="runs at a time [default: one a GPU or core]", min=1)] = None,
+    out: Out = None,
+) -> None:
+    """Runs every question of a page in order, commits the results, and writes the page's tables between its markers."""
+    from experiments.answer import figures, results
+    from experiments.launch.ask import ask
+    from experiments.launch.engines import engine_of
+    from experiments.launch.grid import variant_of
+
+    text = page.read_text()
+    for words in [] if tables_only else figures.asked(text):
+        question = from_words(words)
+        print("ablate run", *words, file=sys.stderr)
+        ask(question, folder(out), engine_of("local", jobs, None, []))
+        variant = variant_of(question, folder(out))
+        for group in results.groups(question, folder(out)):
+            if group.variant == variant and not group.committed:
+                results.commit(group)
+    page.write_text(figures.rewrite(text, from_words))
+
+
+def from_words(words: list[str]) -> Question:
+    """The question that `ablate run` with these words would ask."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="ablate run", exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("question")
+    parser.add_argument("--recipe")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--only", action="append")
+    parser.add_argument("--set", action="append")
+    try:
+        given = parser.parse_args(words)
+    except (argparse.ArgumentError, SystemExit) as error:
+        raise BadInput(f"a marker says {' '.join(words)!r}: {error}") from error
+    return asked(given.question, given.recipe, given.seeds, given.only, given.set)
 
 
 @app.command()
@@ -197,7 +313,7 @@ def dashboard(
     file: Annotated[Path | None, typer.Option(help="the page [default: dashboard.html in the results' folder]")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="write it anew until nothing is running")] = False,
 ) -> None:
-    """One static page with every answer: claims and verdicts, tables, charts, samples, runs. Opens without a network."""
+    """One static page with every answer: verdicts, tables, charts, samples, runs. It opens without a network."""
     import time
 
     from experiments.answer.dashboard import write

@@ -9,11 +9,9 @@ import sys
 
 import pytest
 
-from experiments.answer import results
-from experiments.answer.overview import table_of_claims
-from experiments.answer.render import as_markdown, columns, sheet
-from experiments.answer.table import other_metrics, rows_of
-from experiments.launch.question import ROOT, read
+from experiments.answer import figures
+from experiments.cli import from_words
+from experiments.launch.question import ROOT, BadInput
 
 README = (ROOT / "README.md").read_text()
 
@@ -51,34 +49,25 @@ def test_the_three_steps_suffice(tmp_path):
     assert typo.returncode == 2 and "varies it" in typo.stderr
 
 
-def shipped(recipe):
-    (group,) = [g for g in results.groups(read("score_divisor"), ROOT / "nothing here") if g.recipe == recipe]
-    return group
+def test_its_tables_are_those_of_the_committed_results():
+    assert figures.rewrite(README, from_words) == README, "`ablate reproduce --tables-only` writes them"
+    kinds = [kind for _, kind, _, _ in figures.MARK.findall(README)]
+    assert {"table", "inside", "also", "claims"} <= set(kinds) and README.count("<!-- end -->") == len(kinds)
 
 
-@pytest.mark.parametrize(
-    "recipe, only", [("translation-toy", {}), ("translation-multi30k", {"model.arch.d_k": ["64"]})]
-)
-def test_the_tables_are_those_of_the_committed_results(recipe, only):
-    group = shipped(recipe)
-    question = group.question.only(only).with_seeds(5 if recipe.endswith("toy") else 2)
-    group = results.Group(question, *list(vars(group).values())[1:])
-    for line in as_markdown(*columns(group, rows_of(group))).splitlines():
-        assert line in README, line
+def test_every_question_without_results_is_named():
+    every = {path.stem for path in (ROOT / "sweeps").glob("*.yaml")}
+    printed = figures.made("claims", [], from_words)
+    without = every - set(re.findall(r"^\| `(\w+)` \|", printed, flags=re.MULTILINE))
+    assert all(f"`{name}`" in README.partition("No results yet:")[2].partition("\n")[0] for name in without), without
 
 
-def test_the_table_of_claims_is_what_the_command_prints():
-    every = [read(path.stem) for path in sorted((ROOT / "sweeps").glob("*.yaml"))]
-    printed = table_of_claims(every, ROOT / "nothing here")
-    assert printed in README
-    shown = set(re.findall(r"^\| `(\w+)` \|", printed, flags=re.MULTILINE))
-    without = {q.name for q in every} - shown
-    assert all(f"`{name}`" in README.split("No results yet:")[1].splitlines()[0] for name in without), without
-
-
-def test_the_fingerprints_of_the_mistakes_are_those_of_the_committed_results():
-    (group,) = results.groups(read("mistakes"), ROOT / "nothing here")
-    assert as_markdown(*sheet(other_metrics(group), ["mistake"])) in README
+def test_a_marker_is_a_command_of_ablate_run():
+    assert figures.asked("<!-- table norm --seeds 2 -->\nx\n<!-- end -->") == [["norm", "--seeds", "2"]]
+    with pytest.raises(BadInput, match="a marker says 'norm --sseds 2'"):
+        from_words(["norm", "--sseds", "2"])
+    with pytest.raises(BadInput, match="no committed results of norm with the recipe translation-wmt14"):
+        figures.made("table", ["norm", "--recipe", "experiments/recipes/translation/wmt14.yaml"], from_words)
 
 
 def test_the_time_of_a_token_is_the_measured_one():
@@ -102,7 +91,7 @@ def test_every_option_and_command_that_it_names_exists():
                           env={**os.environ, "COLUMNS": "200"}).stdout  # fmt: skip
     for option in ("--recipe", "--seeds", "--only", "--set", "--jobs", "--out"):
         assert option in said and option in README
-    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench", "claims", "try", "export", "wandb"}
+    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench", "claims", "try", "export", "wandb", "plan", "verify", "dashboard", "reproduce"}
     assert not commands, commands
 
 

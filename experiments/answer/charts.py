@@ -21,7 +21,8 @@ CONFIG = {
     "font": "sans-serif",
     "view": {"stroke": None},
     "axis": {"labelColor": INK, "titleColor": INK, "domainColor": LINE, "tickColor": LINE, "gridColor": LINE,
-             "gridOpacity": 0.5, "labelLimit": 190, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11},
+             "gridOpacity": 0.5, "labelLimit": 190, "titleFontWeight": "normal", "labelFontSize": 11,
+             "titleFontSize": 11},
     "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11},
     "legend": {"labelColor": INK, "titleColor": INK, "orient": "top", "labelLimit": 160, "columns": 3},
 }  # fmt: skip
@@ -49,7 +50,8 @@ def label(choices: dict[str, Any]) -> str:
 
 def colours(group: Group) -> alt.Color:
     names = [str(value) for value in group.question.varied[group.question.contrast]]
-    return alt.Color("contrast:N", scale=alt.Scale(domain=names, range=SERIES[: len(names)]), sort=names, title=None, legend=alt.Legend(symbolOpacity=1))
+    scale, legend = alt.Scale(domain=names, range=SERIES[: len(names)]), alt.Legend(symbolOpacity=1)
+    return alt.Color("contrast:N", scale=scale, sort=names, title=None, legend=legend)
 
 
 def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
@@ -73,10 +75,11 @@ def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     colour = colours(group).copy()
     colour.legend = None
     of_means, of_seeds = alt.Chart(alt.Data(values=means)), alt.Chart(alt.Data(values=seeds))
+    at, point = {"y": y, "x": alt.X("value:Q", **x), "color": colour}, {"filled": True, "opacity": 1}
     return alt.layer(
         of_means.mark_rule(strokeWidth=2).encode(y=y, x=alt.X("low:Q", **x), x2="high:Q", color=colour),
-        of_seeds.mark_circle(size=36, opacity=0.45).encode(y=y, x=alt.X("value:Q", **x), color=colour, tooltip=["arm:N", "seed:Q", "value:Q"]),
-        of_means.mark_point(shape="diamond", size=70, filled=True, opacity=1).encode(y=y, x=alt.X("value:Q", **x), color=colour),
+        of_seeds.mark_circle(size=36, opacity=0.45).encode(**at, tooltip=["arm:N", "seed:Q", "value:Q"]),
+        of_means.mark_point(shape="diamond", size=70, **point).encode(**at),
     ).properties(width=WIDTH, height=alt.Step(20))  # fmt: skip
 
 
@@ -135,7 +138,12 @@ def cost(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     if not points or max(p["flops"] for p in points) < 1.02 * min(p["flops"] for p in points):
         return None
     axes = {
-        "x": alt.X("flops:Q", title="FLOPs of a training", scale=alt.Scale(type="log", nice=False, padding=24), axis=alt.Axis(format="~e", tickCount=4)),
+        "x": alt.X(
+            "flops:Q",
+            title="FLOPs of a training",
+            scale=alt.Scale(type="log", nice=False, padding=24),
+            axis=alt.Axis(format="~e", tickCount=4),
+        ),
         "y": alt.Y("value:Q", title=group.question.metric, scale=alt.Scale(zero=False)),
     }  # fmt: skip
     chart = alt.Chart(alt.Data(values=points))

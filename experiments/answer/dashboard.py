@@ -12,7 +12,6 @@ from experiments.launch.ask import runs
 from experiments.launch.grid import variant_of
 from experiments.launch.progress import clock
 from experiments.launch.question import Question
-from experiments.record.identity import arm_name
 
 from . import charts
 from .claims import claim_of, published_line
@@ -206,8 +205,8 @@ def side_by_side(group: Group, most: int = 3) -> list[dict[str, Any]]:
 
 
 def list_of_runs(group: Group, out: Path) -> list[dict[str, str]]:
-    """Every run that the question wants in this group's settings: state, figure, what sets it apart, how to repeat it."""
-    listed = []
+    """Every run that the question wants in these settings: state, figure, what sets it apart, how to repeat it."""
+    listed, metric = [], group.question.metric
     for arm in in_order(group.question, [tuple(a.values()) for a in group.question.arms()]):
         named = dict(zip(group.question.varied, arm, strict=True))
         base = group.results.get((group.question.varied[group.question.contrast][0], *arm[1:]), {})
@@ -217,7 +216,7 @@ def list_of_runs(group: Group, out: Path) -> list[dict[str, str]]:
                 "arm": charts.label(choices_of(group.question, arm)),
                 "seed": str(seed),
                 "status": result["status"] if result else "missing",
-                "value": f"{result['metrics'][group.question.metric]:.4g}" if result and group.question.metric in result["metrics"] else "–",
+                "value": f"{result['metrics'][metric]:.4g}" if result and metric in result["metrics"] else "–",
                 "time": clock(result["seconds"]) if result else "–",
                 "differs": differences(result, base.get(seed)),
                 "log": log_of(group, result, out),

@@ -21,8 +21,8 @@ def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells, as text; every format but JSON prints just these."""
     choices = list(rows[0].choices)
     unit = next((r.get("unit", "tokens") for seeds in group.results.values() for r in seeds.values()), "tokens")
-    heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "parameters", "FLOPs",
-             f"{unit}/s", "memory", "note"]  # fmt: skip
+    heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "noise", "detectable",
+             "parameters", "FLOPs", f"{unit}/s", "memory", "note"]  # fmt: skip
     digits = 2 if any(abs(row.mean) >= 10 for row in rows if row.mean is not None) else 4
     return heads, [[*(str(row.choices[c]) for c in choices), *cells(row, digits)] for row in rows]
 
@@ -39,6 +39,8 @@ def cells(row: Row, digits: int) -> list[str]:
         "baseline" if row.is_baseline else NOTHING if difference is None else number(difference.mean, "+"),
         f"[{number(difference.low, '+')}, {number(difference.high, '+')}]" if interval else NOTHING,
         NOTHING if row.p is None else p_value(row.p),
+        NOTHING if row.noise is None else number(row.noise),
+        NOTHING if difference is None or difference.detectable is None else number(difference.detectable),
         NOTHING if row.parameters is None else f"{row.parameters:,}",
         NOTHING if row.flops is None else f"{row.flops:.2e}",
         NOTHING if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",

@@ -1,20 +1,24 @@
 """The statistics of a table, by scipy.stats."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline over the seeds that both have.
+    """Arm minus baseline: seed by seed where two or more are shared, else between two independent samples.
 
     Attributes:
-        mean: of the differences seed by seed.
-        low, high: its 95 % confidence interval (Student's t, n - 1 degrees of freedom).
-        p: two-sided, paired t-test; None where the differences do not vary or there is one only.
-        n: seeds that both have.
+        mean: of the differences.
+        low, high: its 95 % confidence interval (Student's t, n - 1 degrees of freedom; Welch's where unpaired).
+        p: two-sided t-test, paired or Welch's; None where nothing varies or there is one only.
+        n: seeds that both have; of an unpaired one the fewer of the two.
+        detectable: the smallest true difference that n such pairs would find at p < .05 in four of five repetitions,
+            from their own spread; None where unpaired.
+        is_paired: False for Welch's test.
     """
 
     mean: float
@@ -22,6 +26,8 @@ class Difference:
     high: float | None
     p: float | None
     n: int
+    detectable: float | None = None
+    is_paired: bool = True
 
 
 def mean_sd(values: list[float]) -> tuple[float, float | None]:
@@ -40,7 +46,56 @@ def paired(arm: dict[int, float], baseline: dict[int, float]) -> Difference | No
         return Difference(mean, None, None, None, len(seeds))
     test = stats.ttest_rel(a, b)
     interval = test.confidence_interval(0.95)
-    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), len(seeds))
+    least = detectable(float(np.std(a - b, ddof=1)), len(seeds))
+    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), len(seeds), least)
+
+
+def welch(arm: dict[int, float], baseline: dict[int, float]) -> Difference | None:
+    """The difference of two independent samples of unequal variance (Welch 1947); None without a value on each side."""
+    a, b = list(arm.values()), list(baseline.values())
+    if not a or not b:
+        return None
+    mean, n = float(np.mean(a) - np.mean(b)), min(len(a), len(b))
+    if n < 2 or np.ptp(a) + np.ptp(b) == 0:
+        return Difference(mean, None, None, None, n, is_paired=False)
+    test = stats.ttest_ind(a, b, equal_var=False)
+    interval = test.confidence_interval(0.95)
+    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), n, is_paired=False)
+
+
+def compared(arm: dict[int, float], baseline: dict[int, float]) -> Difference | None:
+    """Paired where the two share seeds; where they share none, Welch's."""
+    return paired(arm, baseline) if set(arm) & set(baseline) else welch(arm, baseline)
+
+
+def power(effect: float, sd: float, n: int, level: float = 0.05) -> float:
+    """The chance that a two-sided paired t-test over n seeds finds a true difference, by the noncentral t-distribution.
+
+    Args:
+        effect: the true mean difference.
+        sd: of the differences seed by seed.
+    """
+    bound, shift = stats.t.ppf(1 - level / 2, n - 1), abs(effect) / sd * n**0.5
+    wrong_side = stats.nct.cdf(-bound, n - 1, shift) if shift < 4 else 0.0  # below 5e-7 there; scipy gives NaN at times
+    return float(stats.nct.sf(bound, n - 1, shift) + wrong_side)
+
+
+@lru_cache
+def detectable_in_sd(n: int, wanted: float) -> float:
+    high = 1.0
+    while power(high, 1.0, n) < wanted:
+        high *= 2
+    return float(optimize.brentq(lambda effect: power(effect, 1.0, n) - wanted, 0.0, high, xtol=1e-9))
+
+
+def detectable(sd: float, n: int, wanted: float = 0.8) -> float:
+    """The smallest true difference that is found with that power."""
+    return sd * detectable_in_sd(n, wanted)
+
+
+def seeds_needed(effect: float, sd: float, wanted: float = 0.8, most: int = 1000) -> int | None:
+    """The fewest seeds with which a paired test finds the effect; None beyond `most`."""
+    return next((n for n in range(2, most + 1) if power(effect, sd, n) >= wanted), None)
 
 
 def holm(p_values: list[float]) -> list[float]:

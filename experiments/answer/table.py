@@ -9,7 +9,7 @@ from experiments.launch.question import Question, short
 
 from .claims import claim_of
 from .results import Arm, Group
-from .statistics import Difference, fisher, holm, mean_sd, paired
+from .statistics import Difference, compared, fisher, holm, mean_sd
 
 NOT_INSIDE = ("recorded_at_step", "layer_gradient")
 
@@ -21,6 +21,7 @@ class Row:
     Attributes:
         choices: the values of its choices, strata first, the contrast last.
         mean, sd, n: of the metric over the finished seeds; None without any.
+        noise: the baseline's sd over its seeds: what a difference is to be seen beside.
         difference: to the baseline of its stratum; None for a baseline, and where a seed of either diverged.
         p: Holm's correction of the difference's p over all comparisons of the table.
         note: failures, missing seeds, what is not comparable.
@@ -33,6 +34,7 @@ class Row:
     n: int
     lowest: float | None
     highest: float | None
+    noise: float | None
     difference: Difference | None
     p: float | None
     parameters: int | None
@@ -91,7 +93,8 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
         n=len(values),
         lowest=min(values.values(), default=None),
         highest=max(values.values(), default=None),
-        difference=paired(values, base_values) if compare else None,
+        noise=mean_sd(list(base_values.values()))[1] if base_values and not is_baseline else None,
+        difference=compared(values, base_values) if compare else None,
         p=None,
         parameters=done[0]["parameters"] if done else None,
         flops=average("flops"),
@@ -128,6 +131,8 @@ def notes(group: Group, seeds, base_seeds, is_baseline: bool) -> list[str]:
         said.append(f"code {', '.join(sorted({r['code_fingerprint'] for r in seeds.values()}))}")
     if len(worlds := {r.get("world_size", 1) for r in (*seeds.values(), *base_seeds.values())}) > 1:
         said.append(f"{' and '.join(map(str, sorted(worlds)))} devices a run")
+    if not is_baseline and seeds and base_seeds and not set(seeds) & set(base_seeds):
+        said.append("no seed in common: Welch's test")
     if not is_baseline and base_seeds:
         said += against_baseline(seeds, base_seeds)
     return said

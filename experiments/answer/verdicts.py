@@ -45,7 +45,7 @@ def verdicts(group: Group) -> list[Verdict]:
     found = [
         (check, *compared(group, check, arm, against))
         for check, arm, against in pairs
-        if arm in asked and (against in asked or "than" in check)
+        if arm in asked and (against in asked or "than" in check) and beside(group, check, arm) in asked
     ]
     p_values = [p_of(check, difference, values) for check, difference, values, _ in found]
     known = [i for i, p in enumerate(p_values) if p is not None]
@@ -82,6 +82,8 @@ def compared(group: Group, check: dict[str, Any], arm: Arm, against: Arm) -> tup
     metric = check.get("metric", group.question.metric)
     seeds, base_seeds = group.results.get(arm, {}), group.results.get(against, {})
     values = finished(seeds, metric)
+    if "beside" in check:  # an interaction: the difference in one stratum against that in another
+        return interaction(group, check, arm, against)
     if "than" in check:  # a figure of theory instead of an arm
         return paired(values, dict.fromkeys(values, check["than"])), (values, dict.fromkeys(values, check["than"])), ""
     both = sorted(set(values) & set(base := finished(base_seeds, metric)))
@@ -92,6 +94,25 @@ def compared(group: Group, check: dict[str, Any], arm: Arm, against: Arm) -> tup
         p = fisher(lost, n, base_lost, base_n)
         return None, pair, f"diverged {base_lost} of {base_n} → {lost} of {n}, Fisher p {p:.3g}, uncorrected"
     return paired(*pair), pair, ""
+
+
+def interaction(group: Group, check: dict[str, Any], arm: Arm, against: Arm) -> tuple[Difference | None, Values, str]:
+    """(arm - baseline) here and, seed by seed, (arm - baseline) in the stratum that the check puts beside it."""
+    metric = check.get("metric", group.question.metric)
+    four = (arm, against, beside(group, check, arm), beside(group, check, against))
+    seeds = [group.results.get(place, {}) for place in four]
+    if any(map(diverged, seeds)):
+        return None, ({}, {}), "a seed of one of the four diverged"
+    one, base, other, other_base = (finished(s, metric) for s in seeds)
+    both = sorted(set(one) & set(base) & set(other) & set(other_base))
+    here, there = {s: one[s] - base[s] for s in both}, {s: other[s] - other_base[s] for s in both}
+    return paired(here, there), (here, there), ""
+
+
+def beside(group: Group, check: dict[str, Any], arm: Arm) -> Arm:
+    """The arm moved to the stratum that the check puts beside its own; itself without one."""
+    moved = check.get("beside", {})
+    return tuple(moved.get(short(key), value) for key, value in zip(group.question.varied, arm, strict=True))
 
 
 def p_of(check: dict[str, Any], difference: Difference | None, values: Values) -> float | None:

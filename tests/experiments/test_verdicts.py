@@ -185,9 +185,9 @@ def test_every_question_has_a_claim_whose_checks_name_its_arms_and_metrics(path)
     assert set(claim) <= {"english", "chinese", "section", "checks", "published", "tune", "also", "layers", "failed"}
     choices = {short(key): values for key, values in asked.varied.items()}
     for check in claim["checks"]:
-        assert set(check) <= {"says", "arm", "against", "than", "metric", "direction", "margin"}
+        assert set(check) <= {"says", "arm", "against", "beside", "than", "metric", "direction", "margin"}
         assert check["direction"] in ("lower", "higher", "equal") and ("margin" in check) == (check["direction"] == "equal")
-        for wanted in (check["arm"], check.get("against", {})):
+        for wanted in (check["arm"], check.get("against", {}), check.get("beside", {})):
             assert all(value in choices[name] for name, value in wanted.items()), wanted
         contrast = short(asked.contrast)
         assert check["arm"].get(contrast, choices[contrast][0]) != choices[contrast][0] or {"against", "than"} & set(check)
@@ -228,6 +228,18 @@ def test_every_metric_that_a_claim_names_is_one_that_the_model_reports():
         named = {*claim.get("also", ()), *(c["metric"] for c in claim["checks"] if "metric" in c)}
         named |= {claim["failed"]["metric"]} if "failed" in claim else set()
         assert named <= known, (name, named - known)
+
+
+def test_an_interaction_by_hand(monkeypatch):
+    """Losses of 1, 2, 3 at d_k 16 and of 11, 14, 14 at 64: 10, 12, 11 more."""
+    divisor, size = "model.arch.score_divisor", "model.arch.d_k"
+    check = {"says": "more at 64", "arm": {"score_divisor": "one", "d_k": 64}, "beside": {"d_k": 16}, "direction": "lower"}
+    monkeypatch.setitem(claims.claims(), "score_divisor", {"checks": [check]})
+    scores = {("sqrt_d_k", 16): [50, 60, 70], ("one", 16): [49, 58, 67], ("sqrt_d_k", 64): [80, 80, 90], ("one", 64): [69, 66, 76]}
+    table = {arm: {s: one({divisor: arm[0], size: arm[1]}, s, v) for s, v in enumerate(values)} for arm, values in scores.items()}
+    (verdict,) = verdicts(group(question(), table))
+    assert verdict.verdict == "confirmed" and verdict.ours.startswith("-2.00 ± 1.00 → -13.00 ± 1.73, n 3, 95 % [-13.48, -8.52]")
+    assert verdicts(group(question().only({size: ["64"]}), table)) == [], "without the other stratum there is none"
 
 
 # ---- what stands below the table

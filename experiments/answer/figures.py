@@ -1,0 +1,62 @@
+"""The tables of a page, between markers that say how to make them:
+
+    <!-- table score_divisor --seeds 5 -->  …  <!-- end -->
+
+What stands between is written by `rewrite` from the committed results, never by hand. After `table` (the answer),
+`inside` (the diagnostics), `also` (further metrics) come the words that `ablate run` takes; `claims` is the table of
+claims.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.launch.question import ROOT, BadInput, Question
+
+from .overview import table_of_claims
+from .render import as_markdown, columns, sheet
+from .results import Group, groups
+from .table import insides, other_metrics, rows_of
+from .tuning import tuned
+
+MARK = re.compile(r"(<!-- (table|inside|also|claims)(?: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
+NOWHERE = ROOT / "experiments/answer/none"  # committed results alone, whatever lies in runs/
+Ask = Callable[[list[str]], Question]  # from the words after `ablate run`
+
+
+def asked(text: str) -> list[list[str]]:
+    """The words of each marker, in order, each asking once; a marker of claims asks every question as it stands."""
+    words = []
+    for _, kind, more, _ in MARK.findall(text):
+        every = sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml")) if kind == "claims" else []
+        words += [[name] for name in every] if kind == "claims" else [shlex.split(more)]
+    return [one for i, one in enumerate(words) if one not in words[:i]]
+
+
+def rewrite(text: str, ask: Ask) -> str:
+    """The page with every table made anew."""
+    return MARK.sub(lambda m: f"{m[1]}{made(m[2], shlex.split(m[3] or ''), ask)}\n{m[4]}", text)
+
+
+def made(kind: str, words: list[str], ask: Ask) -> str:
+    if kind == "claims":
+        every = sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
+        return table_of_claims([ask([name]) for name in every], NOWHERE)
+    group = committed(ask(words))
+    rows = rows_of(group)
+    if kind == "table":
+        return as_markdown(*columns(group, rows))
+    return as_markdown(*sheet({"inside": insides, "also": other_metrics}[kind](group), list(rows[0].choices)))
+
+
+def committed(question: Question) -> Group:
+    """The results that the project ships for this asking; data is known by its content, so a folder's place is free.
+
+    Raises:
+        BadInput: where there are none.
+    """
+    found = [group for group in groups(question, Path(NOWHERE)) if group.recipe == question.recipe]
+    if not found:
+        raise BadInput(f"no committed results of {question.name} with the recipe {question.recipe}")
+    return tuned(found[-1])

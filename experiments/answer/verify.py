@@ -1,0 +1,86 @@
+"""Runs one committed cell again, and says whether what comes out lies where the committed seeds say that it should."""
+
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy import stats
+
+from experiments.launch.question import ROOT, BadInput
+from experiments.record.identity import arm_name
+from experiments.record.result import read_result
+
+from .reproduce import command_of
+from .results import Group
+from .statistics import mean_sd
+from .table import finished
+
+
+@dataclass(frozen=True)
+class Check:
+    """One cell, before and now.
+
+    Attributes:
+        low, high: the 95 % prediction interval for one more run of this arm, from its n committed seeds:
+            mean ± t(n - 1) · sd · √(1 + 1/n).
+    """
+
+    cell: str
+    metric: str
+    before: float
+    now: float
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        return self.low <= self.now <= self.high
+
+    def __str__(self) -> str:
+        words = "lies within" if self.holds else "lies OUTSIDE"
+        same = "equal to" if self.now == self.before else f"{self.now - self.before:+.4g} from"
+        return (
+            f"{self.cell}: {self.metric} {self.now:.4f}, {same} the committed {self.before:.4f}; {words} "
+            f"[{self.low:.4f}, {self.high:.4f}], where one more run of this arm is expected (95 %)"
+        )
+
+
+def verify(group: Group, cell: str | None, out: Path) -> Check:
+    """Trains the cell anew below `out`/verified, or takes the result that an earlier verification left there.
+
+    Args:
+        cell: ARM/SEED as folders name them, patch_size=8/0 for instance; the first arm's first seed if None.
+
+    Raises:
+        BadInput: an unknown cell, too few seeds for an interval, or a run that fails.
+    """
+    cells = [(arm, seed) for arm, seeds in group.results.items() for seed in seeds]
+    known = {f"{arm_name(named(group, arm))}/{seed}": (arm, seed) for arm, seed in cells}
+    cell = cell or next(iter(known))
+    if cell not in known:
+        raise BadInput(f"--cell {cell}: {group.question.name} has {', '.join(sorted(known))}")
+    arm, seed = known[cell]
+    metric, committed = group.question.metric, group.results[arm][seed]
+    values = finished(group.results[arm], metric)
+    if seed not in values or len(values) < 2:
+        raise BadInput(f"--cell {cell}: needs a finished result and another seed of its arm for an interval")
+    mean, sd = mean_sd(list(values.values()))
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * sd * (1 + 1 / len(values)) ** 0.5
+    now = carried_out(group, arm, seed, out / "verified")["metrics"][metric]
+    return Check(f"{group.question.name} {cell}", metric, committed["metrics"][metric], now, mean - half, mean + half)
+
+
+def named(group: Group, arm: tuple) -> dict:
+    return dict(zip(group.question.varied, arm, strict=True))
+
+
+def carried_out(group: Group, arm: tuple, seed: int, folder: Path) -> dict:
+    words = shlex.split(command_of(group, named(group, arm), seed))[1:]
+    env = {**os.environ, "ABLATE_OUT": str(folder)}
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+    if ended.returncode:
+        raise BadInput(f"the run failed with status {ended.returncode}: {shlex.join(words)}")
+    return read_result(Path(ended.stdout.strip().splitlines()[-1].split()[-1]))
