@@ -90,6 +90,12 @@ class SequenceData(L.LightningDataModule):
             whole=self.whole_batches,
         )
 
+    def batch_of(self, split: str, index: list[int]) -> dict[str, torch.Tensor]:
+        """Some examples of a split as a batch, fetched as a loader does."""
+        examples = self.examples[split]
+        fetched = examples.__getitems__(index) if hasattr(examples, "__getitems__") else [examples[i] for i in index]
+        return self.collate(fetched)
+
     def train_dataloader(self) -> DataLoader:
         batches = self.batches("train")
         if self.trainer:  # a resumed run goes on where it stood in its epoch

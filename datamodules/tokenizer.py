@@ -100,6 +100,11 @@ def encode_plain(tokenizer: Tokenizer, texts: list[str]) -> Iterator[np.ndarray]
             yield np.array(encoding.ids, dtype=np.int32)
 
 
+def pieces(tokenizer: Tokenizer, ids: torch.Tensor) -> list[str]:
+    """Each token as it reads alone, or by its name where it does not."""
+    return [tokenizer.decode([i], skip_special_tokens=False).strip() or tokenizer.id_to_token(i) for i in ids.tolist()]
+
+
 def decode(tokenizer: Tokenizer, ids: torch.Tensor) -> list[str]:
     """Detokenised lines, cut at the first EOS."""
     rows = [row[: row.index(EOS)] if EOS in row else row for row in ids.tolist()]

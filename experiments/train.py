@@ -23,14 +23,16 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 
 from experiments.downstream import Downstream, Task, fine_tune, tasks_of
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
-from experiments.record.callbacks import Belonging, Progress, RandomState, WholeCheckpoints
+from experiments.record.callbacks import Belonging, BestInSummary, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
+from experiments.record.inside import images, look_inside, write
 from experiments.record.metrics_log import MetricsLog, read_metrics
 from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
@@ -112,7 +114,8 @@ class AblationCLI(LightningCLI):
         self.progress = Progress(self.run.folder)
         self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
         belonging = Belonging(self.run.training, self.code["code_fingerprint"], digest(self.flat))
-        ours = [belonging, RandomState(), self.progress, self.best, last]
+        best = BestInSummary(config.selection.metric, config.selection.mode)
+        ours = [belonging, RandomState(), self.progress, best, self.best, last]
         loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
         if not self.below:
             loggers = [*loggers, wandb_logger(self.run, self.flat)]
@@ -214,11 +217,23 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
     cli.peak_memory_bytes = facts.peak_memory_bytes(on_gpu=trainer.strategy.root_device.type == "cuda")
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
     tested = test(cli, Path(cli.best.best_model_path))
+    draw(cli, run)
     logged = read_metrics(run.folder / "metrics.csv")
     best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
     metrics = {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
     metrics |= {name: logged[name][max(logged[name])] for name in ("train/loss", "train/nll")}
     return {**metrics, **tested, **model.findings, "best_step": best_step}
+
+
+def draw(cli: AblationCLI, run: Run) -> None:
+    """Pictures of the tested checkpoint, for the dashboard and for W&B; a model that is divided has none."""
+    if cli.trainer.is_global_zero and not cli.model.is_sharded:
+        found = look_inside(cli.model, cli.datamodule)
+        write(found, run.folder)
+        for logger in cli.trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                for title, image in images(found).items():
+                    logger.log_image(f"inside/{title}", [image], step=cli.trainer.global_step)
 
 
 def test(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:

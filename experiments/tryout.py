@@ -13,7 +13,7 @@ from torch import Tensor
 
 from datamodules.batching import padded
 from datamodules.local import checkpoint_path
-from datamodules.tokenizer import BOS, PAD, UNK, decode, encode
+from datamodules.tokenizer import BOS, PAD, UNK, decode, encode, pieces
 from experiments.launch.keys import load as load_class
 from experiments.launch.keys import parameters_of
 from experiments.launch.question import BadInput
@@ -152,8 +152,4 @@ def cross_attention(model: Translation, tokenizer: Tokenizer, source: Tensor, tr
     }
     if not weights:
         raise BadInput("this model has no cross-attention to draw")
-    return words(tokenizer, source), words(tokenizer, written), weights
-
-
-def words(tokenizer: Tokenizer, ids: Tensor) -> list[str]:
-    return [tokenizer.decode([i], skip_special_tokens=False).strip() or tokenizer.id_to_token(i) for i in ids.tolist()]
+    return pieces(tokenizer, source), pieces(tokenizer, written), weights

@@ -70,24 +70,12 @@ def draw(model: Vit, image: Tensor, pixels: np.ndarray, path: Path, asked: bool)
         return
     weights = [attended.weights[0].float() for attended in seen.values()]
     side = model.network.patches.grid
-    patches = side**2
-    of_image = {"cls": lambda a: a[..., 0, -patches:], "mean": lambda a: a.mean(-2)}[model.hparams["pooling"]]
-    maps = {f"layer {i}": of_image(layer).unflatten(-1, (side, side)) for i, layer in enumerate(weights)}
-    rollout = of_image(attention_rollout(weights)).unflatten(-1, (side, side))
-    places = similarities(model, patches)
+    maps = {f"layer {i}": model.network.over_patches(layer) for i, layer in enumerate(weights)}
+    rollout = model.network.over_patches(attention_rollout(weights))
+    places = model.network.position_similarity()
     filters = principal_filters(model)
     save(page(pixels, maps, rollout, None if places is None else places.unflatten(1, (side, side)), filters), path)
     print(f"attention of the first image, positions and filters: {path}", file=sys.stderr)
-
-
-def similarities(model: Vit, patches: int) -> Tensor | None:
-    """(patch, patch): cosine of the vectors that are added for their places; None without positions."""
-    width = model.network.width
-    table = model.network.position(torch.zeros(1, patches, width))[0]
-    if not table.any():
-        return None
-    unit = table / table.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return unit @ unit.T
 
 
 def principal_filters(model: Vit) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -12,6 +13,16 @@ from torch import Tensor, nn
 from .components.loss import TokenLoss
 from .optimization import Optim, optimizer_and_schedule
 from .sharding import divide, keep_whole, own_part, shard, whole
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A matrix to be drawn, its rows and columns named by token ids, or by their numbers."""
+
+    title: str
+    matrix: Tensor
+    rows: Tensor | None = None
+    columns: Tensor | None = None
 
 
 class Diverged(RuntimeError):
@@ -69,6 +80,10 @@ class AblationModule(L.LightningModule):
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """What the model looks like inside, on one batch."""
         return {}
+
+    def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
+        """What is worth drawing of a batch with one example: attention, positions."""
+        return []
 
     def layers(self) -> dict[str, nn.Module]:
         """The parts whose gradient norms are logged one by one."""

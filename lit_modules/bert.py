@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from datamodules.tokenizer import PAD
 
-from .base import AblationModule
+from .base import AblationModule, Picture
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights, projection
-from .components.diagnostics import attention_statistics
+from .components.diagnostics import attention_statistics, position_similarity
 from .components.embeddings import TokenEmbedding
 from .components.loss import TokenLoss, token_loss
 from .components.masking import Masked, fixed_noise, mask_tokens
@@ -34,6 +34,7 @@ SUMMARY = {  # the position whose state stands for the whole row: it must have s
     "bidirectional": lambda ids: torch.zeros_like(ids[:, 0]),
     "causal": lambda ids: (ids != PAD).sum(1) - 1,
 }
+SHOWN = 32  # tokens of a row that a picture shows
 EPS = 1e-12  # of BERT's layer norms, in the authors' code
 
 
@@ -308,6 +309,21 @@ class Bert(AblationModule):
             for name, attended in seen.items()
             for statistic, value in attention_statistics(attended, batch["ids"] != PAD).items()
         }
+
+
+    def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
+        """Every layer's attention weights, mean over heads, and the similarity of the positions."""
+        ids = batch["ids"][0, :SHOWN]
+        with attention_weights(self.network) as seen:
+            self.network(batch["ids"], batch["segments"])
+        drawn = [
+            Picture(name.replace("layers.", ""), attended.weights[0].float().mean(0)[:SHOWN, :SHOWN], ids, ids)
+            for name, attended in seen.items()
+        ]
+        position = self.network.embedding.position
+        places = min(SHOWN, position.longest or SHOWN)
+        similar = position_similarity(position, torch.zeros(places, self.hparams.arch["d_model"], device=self.device))
+        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
 
 
 def masked_prediction(batch: dict[str, Tensor], noise: Tensor, how: dict) -> tuple[Ids, Tensor, Ids]:

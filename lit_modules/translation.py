@@ -12,11 +12,11 @@ from torchmetrics.classification import BinaryCalibrationError
 
 from datamodules.tokenizer import BOS, EOS, PAD
 
-from .base import AblationModule
+from .base import AblationModule, Picture
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights
-from .components.diagnostics import attention_statistics, leak
+from .components.diagnostics import attention_statistics, leak, position_similarity
 from .components.embeddings import OutputProjection, TokenEmbedding, tie
 from .components.loss import TokenLoss, token_loss
 from .components.positions import POSITION
@@ -25,6 +25,7 @@ from .generation import Decoding, search
 from .optimization import Optim
 
 LOOK_AHEAD = {"masked": lambda target: masks.causal(), "open": lambda target: masks.padding(target, PAD)}
+SHOWN = 32  # positions whose similarity a picture shows
 LENGTHS = ((1, 8), (9, 16), (17, 24), (25, 32), (33, 40))  # words of a source: BLEU is reported for each bin
 
 
@@ -268,6 +269,22 @@ class Translation(AblationModule):
         }
         sizes = {"vocab_size": self.hparams.vocab_size, "pad_id": PAD}
         return found | {"leak": leak(lambda target: self.network(source, target), target, **sizes)}
+
+
+    def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
+        """Every attention module's weights, mean over heads, and the similarity of the source's positions."""
+        source, (target, _) = batch["source"], self.shift(batch["target"])
+        with attention_weights(self.network) as seen:
+            self.network(source, target)
+        of_stack, drawn = {"encoder": source[0], "decoder": target[0]}, []
+        for name, attended in seen.items():
+            rows = of_stack[name.split(".")[0]]
+            columns = source[0] if name.endswith("cross_attention") else rows
+            drawn.append(Picture(name.replace("layers.", ""), attended.weights[0].float().mean(0), rows, columns))
+        position = self.network.source_position
+        places = min(SHOWN, position.longest or SHOWN)
+        similar = position_similarity(position, torch.zeros(places, self.hparams.arch["d_model"], device=self.device))
+        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
 
 
 class Evaluation:

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .base import AblationModule
+from .base import AblationModule, Picture
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights, projection
-from .components.diagnostics import attention_statistics
+from .components.diagnostics import attention_statistics, position_similarity
 from .components.loss import TokenLoss
 from .components.patches import IMAGE_POSITION, POOLING, Images, PatchEmbedding
 from .components.stack import Encoder
@@ -54,6 +54,16 @@ class VitNetwork(nn.Module):
     def forward(self, images: Images) -> Summary:
         x = self.pooling(self.position(self.patches(images)))
         return self.pooling.summary(self.encoder(self.dropout(x), masks.everything()))
+
+    def over_patches(self, weights: Float[Tensor, "*head token token"]) -> Float[Tensor, "*head row column"]:
+        """What the summary attends to, as an image: the class token's row, or the mean over all patches."""
+        side = self.patches.grid
+        of_summary = self.pooling.attends(weights)[..., -(side**2) :]
+        return of_summary.unflatten(-1, (side, side))
+
+    def position_similarity(self) -> Float[Tensor, "patch patch"] | None:
+        places = torch.zeros(self.patches.grid**2, self.width, device=self.patches.project.weight.device)
+        return position_similarity(self.position, places)
 
     def layers(self) -> dict[str, nn.Module]:
         return {f"encoder.{i}": layer for i, layer in enumerate(self.encoder.layers)}
@@ -198,6 +208,17 @@ class Vit(AblationModule):
                 self.log_evaluation({f"{split}/{name}": value for name, value in metrics.items()})
 
     # ---- why
+
+    def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
+        """What the summary attends to, layer by layer, mean over heads; the similarity of the patches' positions."""
+        with attention_weights(self.network) as seen:
+            self.network(batch["image"])
+        drawn = [
+            Picture(name.replace("layers.", ""), self.network.over_patches(attended.weights[0].float().mean(0)))
+            for name, attended in seen.items()
+        ]
+        similar = self.network.position_similarity() if seen else None
+        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """`attention_statistics` of every layer."""

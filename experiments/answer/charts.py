@@ -1,13 +1,14 @@
 """The dashboard's charts, drawn by altair as SVG. Colours are the page's own variables, so that one drawing serves a
 light page, a dark one and paper."""
 
+import json
 from statistics import fmean
 from typing import Any
 
 import altair as alt
 from scipy import stats
 
-from .history import history
+from .history import history, inside
 from .results import Arm, Group
 from .statistics import mean_sd
 from .table import Row, choices_of, finished, in_order, insides
@@ -151,6 +152,50 @@ def cost(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
         chart.mark_point(filled=True, size=70, opacity=0.9).encode(**axes, color=colours(group)),
         chart.mark_text(align="left", dx=7, fontSize=10, color=INK).encode(**axes, text="arm:N"),
     ).properties(width=WIDTH, height=210)
+
+
+def insides_of(group: Group, most: int = 6) -> list[tuple[str, alt.TopLevelMixin]]:
+    """Attention and positions of each arm of the first stratum, lowest seed: (title, chart)."""
+    drawn = []
+    arms = in_order(group.question, group.results)
+    for arm in [arm for arm in arms if arm[1:] == arms[0][1:]][:most]:
+        result = group.results[arm][min(group.results[arm])]
+        if found := inside(group.folders[result["key"]]):
+            drawn.append((label(choices_of(group.question, arm)), matrices(found)))
+    return drawn
+
+
+def matrices(found: dict[str, Any]) -> alt.TopLevelMixin:
+    """A small heat map each: row i is where position i looked. Each is shaded by its own largest weight."""
+    panels = []
+    for title, matrix in found.items():
+        weights = matrix["weights"]
+        largest = max(map(max, weights)) or 1.0
+        cells = [
+            {"row": i, "column": j, "weight": w, "shade": max(w, 0) / largest}
+            for i, row in enumerate(weights)
+            for j, w in enumerate(row)
+        ]
+        panels.append(
+            alt.Chart(alt.Data(values=cells), title=alt.Title(title, fontSize=10, color=INK, fontWeight="normal"))
+            .mark_rect()
+            .encode(
+                x=alt.X("column:O", title=None, axis=tokens(matrix["columns"], labelAngle=-60)),
+                y=alt.Y("row:O", title=None, axis=tokens(matrix["rows"])),
+                opacity=alt.Opacity("shade:Q", scale=alt.Scale(domain=[0, 1], range=[0.03, 1]), legend=None),
+                color=alt.value(SERIES[0]),
+            )
+            .properties(width=150, height=150)
+        )
+    return alt.concat(*panels, columns=2)
+
+
+def tokens(names: list[str] | None, **more: Any) -> alt.Axis | None:
+    """Positions as their tokens; none where there are none, or too many to be read."""
+    if names is None or len(names) > 24:
+        return None
+    written = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
+    return alt.Axis(labelExpr=written, labelFontSize=8, ticks=False, **more)
 
 
 def why(group: Group) -> alt.TopLevelMixin | None:

@@ -50,6 +50,7 @@ class Section:
     table: Table
     more: list[Table]
     pictures: list[Picture]
+    insides: list[Picture]
     samples: list[dict[str, Any]]
     runs: list[dict[str, str]]
     verdicts: list[Verdict]
@@ -148,6 +149,7 @@ def section(group: Group, out: Path, code: str) -> Section:
         table=Table("", *columns(group, rows)),
         more=more + [Table(f"Learning curve: {metric}", *curve_sheet(group, metric)) for metric in followed(group)],
         pictures=[Picture(title, Markup(charts.svg(chart, title))) for title, chart in drawn(group, rows) if chart],
+        insides=[Picture(title, Markup(charts.svg(chart, title))) for title, chart in charts.insides_of(group)],
         samples=side_by_side(group),
         runs=list_of_runs(raw, out),
         verdicts=verdicts(group),

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from experiments.record.metrics_log import read_metrics
+from experiments.record.result import INSIDE
 
 Curves = dict[str, list[tuple[int, float]]]  # metric → (optimiser step, value)
 POINTS = 40
@@ -20,6 +22,12 @@ def history(folder: Path) -> tuple[Curves, list[dict[str, str]]]:
     return {name: thinned(sorted(steps.items())) for name, steps in wanted.items()}, samples(folder / "samples.txt")
 
 
+def inside(folder: Path) -> dict[str, Any]:
+    """The matrices that the run has left of its insides, see `record/inside.py`; empty where it has left none."""
+    path = folder / INSIDE
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """Evenly, the last one among them; five digits."""
     every = -(-len(points) // POINTS)
@@ -27,10 +35,11 @@ def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def samples(path: Path) -> list[dict[str, str]]:
-    """The last block of samples.txt, a mapping from column to text for each sample."""
+    """The last block of samples.txt, of the test split where there is one: a mapping from column to text a sample."""
     if not path.exists():
         return []
-    block = path.read_text(errors="replace").rpartition("\n--- ")[2].splitlines()[1:]
+    blocks = path.read_text(errors="replace").split("--- ")
+    block = next((block for block in blocks[::-1] if block.startswith("test/")), blocks[-1]).splitlines()[1:]
     rows: list[dict[str, str]] = []
     for line in block:
         column, _, text = line.strip().partition("  ")
@@ -40,7 +49,9 @@ def samples(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def commit_history(folder: Path, target: Path) -> None:
+def commit_history(folder: Path, target: Path, with_pictures: bool) -> None:
     curves, said = history(folder)
     if curves or said:
         (target / NAME).write_text(json.dumps({"curves": curves, "samples": said}, ensure_ascii=False) + "\n")
+    if with_pictures and (found := inside(folder)):
+        (target / INSIDE).write_text(json.dumps(found, ensure_ascii=False) + "\n")

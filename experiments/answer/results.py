@@ -79,5 +79,5 @@ def commit(group: Group) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = {key: value for key, value in result.items() if key != "traceback"}
             path.write_text(json.dumps(kept, indent=None, ensure_ascii=False) + "\n")
-            commit_history(group.folders[result["key"]], path.parent)
+            commit_history(group.folders[result["key"]], path.parent, with_pictures=result["seed"] == min(seeds))
     return COMMITTED / group.question.name / group.recipe

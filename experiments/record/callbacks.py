@@ -10,6 +10,7 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from experiments.launch.question import BadInput
@@ -78,6 +79,20 @@ class Belonging(L.Callback):
                 f"the checkpoint was written by {before} ranks, and here are {self.world}: go on with as many "
                 f"(trainer.devices × trainer.num_nodes), or move it away and start anew"
             )
+
+
+class BestInSummary(L.Callback):
+    """W&B's summary of a validation metric is its value at the best checkpoint, and the steps are the optimiser's."""
+
+    def __init__(self, metric: str, mode: str) -> None:
+        self.metric, self.mode = metric, mode
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger) and trainer.is_global_zero:
+                for some in ("train/*", "valid/*"):
+                    logger.experiment.define_metric(some, step_metric="trainer/global_step")
+                logger.experiment.define_metric(self.metric, step_metric="trainer/global_step", summary=self.mode)
 
 
 class Progress(L.Callback):

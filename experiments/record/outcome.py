@@ -42,9 +42,7 @@ def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[
 
 def few_examples(data: L.LightningDataModule) -> dict[str, torch.Tensor]:
     """The beginning of the first training batch."""
-    examples, index = data.examples["train"], next(iter(data.batches("train")))[:FEW]
-    fetched = examples.__getitems__(index) if hasattr(examples, "__getitems__") else [examples[i] for i in index]
-    return data.collate(fetched)
+    return data.batch_of("train", next(iter(data.batches("train")))[:FEW])
 
 
 OF_TRAINING = (

@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments.launch.question import BadInput
 
+INSIDE = "inside.json"  # beside it: matrices of the trained model's insides, see inside.py
 STATUS = ("finished", "diverged", "failed")
 REQUIRED = (
     "question", "recipe", "arm", "seed", "key", "variant", "settings", "status", "metrics", "selection", "parameters",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from .attention import Attended
 
@@ -39,6 +39,21 @@ def attention_rollout(weights: list[Float[Tensor, "heads token token"]]) -> Floa
     for layer in weights:
         rollout = (layer.mean(0) + torch.eye(len(rollout))) / 2 @ rollout
     return rollout
+
+
+def position_similarity(
+    position: nn.Module, zeros: Float[Tensor, "position d_model"]
+) -> Float[Tensor, "position position"] | None:
+    """Cosine of the vectors that are added for each two places; None where nothing is added.
+
+    Args:
+        zeros: as many as there are places.
+    """
+    table = position(zeros[None])[0]
+    if not table.any():
+        return None
+    unit = table / table.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return unit @ unit.T
 
 
 def leak(

@@ -117,6 +117,10 @@ class ClassToken(nn.Module):
     def summary(self, states: States) -> Float[Tensor, "batch d_model"]:
         return states[:, 0]
 
+    @staticmethod
+    def attends(weights: Float[Tensor, "*head token token"]) -> Float[Tensor, "*head token"]:
+        return weights[..., 0, :]
+
 
 class MeanOfPatches(nn.Module):
     """Nothing is added; the mean of the last states stands for the image (appendix D.3)."""
@@ -133,6 +137,10 @@ class MeanOfPatches(nn.Module):
 
     def summary(self, states: States) -> Float[Tensor, "batch d_model"]:
         return states.mean(dim=1)
+
+    @staticmethod
+    def attends(weights: Float[Tensor, "*head token token"]) -> Float[Tensor, "*head token"]:
+        return weights.mean(-2)
 
 
 POOLING = {"cls": ClassToken, "mean": MeanOfPatches}

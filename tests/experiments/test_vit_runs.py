@@ -21,7 +21,7 @@ from experiments.record.identity import identify, merged
 from experiments.record.outcome import cost_per_token
 from experiments.record.result import read_result
 from experiments.tryout import restored
-from experiments.tryout_vit import opened, principal_filters, similarities
+from experiments.tryout_vit import opened, principal_filters
 from lit_modules.choices import Arch
 from lit_modules.components.diagnostics import attention_rollout
 from lit_modules.optimization import Optim
@@ -273,7 +273,7 @@ def test_what_is_drawn_by_hand():
     torch.testing.assert_close(attention_rollout([a, b]), wanted)
     model = Vit(arch=Arch(d_model=16, n_heads=2, n_layers=1, d_ff=16), optim=Optim(lr=1.0, warmup_steps=0), n_labels=3,
                 image_size=8, channels=1, patch_size=2)  # fmt: skip
-    similar = similarities(model, 16)
+    similar = model.network.position_similarity()
     assert torch.allclose(similar.diagonal(), torch.ones(16))
     table = model.network.position.table
     torch.testing.assert_close(similar[2, 5], torch.nn.functional.cosine_similarity(table[2], table[5], dim=0))
