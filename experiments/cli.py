@@ -133,7 +133,7 @@ def run(
         failed += len(bad)
         for job in bad:
             print(f"{job.outcome}: {job.run.folder.name} {job.run.arm}: {job.reason} (log: {job.log})", file=sys.stderr)
-        show(question, folder(out), "terminal", of=question)
+        print_tables(question, folder(out), "terminal", of=question)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -150,10 +150,10 @@ def table(
     """The answer from result files alone: your own, or those that the project ships."""
     for name in names(questions):
         question = asked(name, None, None, only, None)
-        show(question, folder(out), format, recipe=recipe, settings=dict(map(pair, set or ())), commit=commit)
+        print_tables(question, folder(out), format, recipe=recipe, settings=dict(map(pair, set or ())), commit=commit)
 
 
-def show(question: Question, out: Path, format: str, *, of: Question | None = None, recipe: str | None = None,
+def print_tables(question: Question, out: Path, format: str, *, of: Question | None = None, recipe: str | None = None,
          settings: dict[str, str] | None = None, commit: bool = False) -> None:  # fmt: skip
     """Prints a table for each group of results: of one exact asking (`of`), or all, narrowed by recipe and settings."""
     from experiments.answer import results
@@ -192,6 +192,14 @@ def show(question: Question, out: Path, format: str, *, of: Question | None = No
         page = out / question.name / "dashboard.html"
         write([of], out, page, code)
         print(f"results: {out / question.name}\ndashboard: {page}")
+
+
+@app.command()
+def show(run: Annotated[Path, typer.Argument(help="a run's folder", metavar="RUN_FOLDER")]) -> None:
+    """A run at a glance: state, curves, figures, samples, files."""
+    from experiments.answer.glance import glance
+
+    print(glance(run))
 
 
 @app.command()

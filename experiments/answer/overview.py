@@ -33,7 +33,7 @@ def line(question: Question, out: Path) -> list[str]:
         "; ".join(f"{short(key)}: {' | '.join(map(str, values))}" for key, values in question.varied.items()),
         f"{len(question.arms())} × {len(question.seeds)}",
         question.recipe,
-        f"{len(done)} of {len(wanted)}",
+        f"{'█' * round(8 * len(done) / len(wanted)):░<8} {len(done)} of {len(wanted)}",
         "unknown" if left is None else f"{clock(left)} of one process" if left else "nothing to do",
     ]
 

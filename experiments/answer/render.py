@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import shutil
+import sys
 from typing import Any
 
 from .results import Group
@@ -113,8 +114,16 @@ def render(group: Group, format: str, code: str | None = None) -> str:
     ):
         if table and set(table[0]) > set(rows[0].choices):
             parts += [title, layout(*sheet(table, list(rows[0].choices)))]
-    parts += [f"{verdict.says}: {verdict.words}" for verdict in verdicts(group)]
+    painted = format == "terminal" and sys.stdout.isatty()
+    parts += [f"{verdict.says}: {paint(verdict.words) if painted else verdict.words}" for verdict in verdicts(group)]
     return "\n\n".join([*parts, *claim_lines(group.question)])
+
+
+def paint(words: str) -> str:
+    """A verdict in its colour, by the terminal's own codes: green, red, blue, none."""
+    code = {"confirmed": 32, "refuted": 31, "equal": 34}.get(words.split()[0])
+    verdict, bracket, rest = words.partition(" (")
+    return words if code is None else f"\033[1;{code}m{verdict}\033[0m{bracket}{rest}"
 
 
 def as_markdown(heads: list[str], body: list[list[str]]) -> str:
@@ -173,7 +182,7 @@ def as_terminal(heads: list[str], body: list[list[str]]) -> str:
     for line in body:
         table.add_row(*line, style="bold" if "baseline" in line else None)
     text = io.StringIO()
-    console = Console(file=text, width=1000, force_terminal=False)
+    console = Console(file=text, width=1000, force_terminal=sys.stdout.isatty())
     least = Measurement.get(console, console.options, table).minimum  # a figure is never cut in two
     console.width = max(least, shutil.get_terminal_size((190, 24)).columns)
     console.print(table)
