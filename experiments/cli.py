@@ -146,15 +146,28 @@ def table(
     format: Format = "terminal",
     out: Out = None,
     commit: Annotated[bool, typer.Option(help="copy the results into the project's committed answers")] = False,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="with sacreBLEU's paired bootstrap over the test's sentences, each seed")
+    ] = False,
 ) -> None:
     """The answer from result files alone: your own, or those that the project ships."""
     for name in names(questions):
         question = asked(name, None, None, only, None)
-        print_tables(question, folder(out), format, recipe=recipe, settings=dict(map(pair, set or ())), commit=commit)
+        print_tables(question, folder(out), format, recipe=recipe, settings=dict(map(pair, set or ())), commit=commit,
+                     sentences=sentences)  # fmt: skip
 
 
-def print_tables(question: Question, out: Path, format: str, *, of: Question | None = None, recipe: str | None = None,
-         settings: dict[str, str] | None = None, commit: bool = False) -> None:  # fmt: skip
+def print_tables(
+    question: Question,
+    out: Path,
+    format: str,
+    *,
+    of: Question | None = None,
+    recipe: str | None = None,
+    settings: dict[str, str] | None = None,
+    commit: bool = False,
+    sentences: bool = False,
+) -> None:
     """Prints a table for each group of results: of one exact asking (`of`), or all, narrowed by recipe and settings."""
     from experiments.answer import results
     from experiments.answer.render import FORMATS, render
@@ -183,7 +196,7 @@ def print_tables(question: Question, out: Path, format: str, *, of: Question | N
 
     code = code_fingerprint()
     for group in groups:
-        print(render(group, format, code), end="\n\n")
+        print(render(group, format, code, sentences), end="\n\n")
         if commit and not group.committed:
             print(f"committed to {results.commit(group)}")
     if of is not None and groups:

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,6 +201,12 @@ class AblationModule(L.LightningModule):
         for logger in self.loggers:
             if hasattr(logger, "log_text"):
                 logger.log_text(name, columns=columns, data=rows, step=self.trainer.global_step)
+
+    def log_translations(self, split: str, references: Sequence[str], translations: Sequence[str]) -> None:
+        """All of a test split, to every logger that keeps them."""
+        for logger in self.loggers:
+            if hasattr(logger, "log_translations"):
+                logger.log_translations(split, references, translations)
 
     # ---- why: diagnostics at the start and the end
 

@@ -236,6 +236,9 @@ class Translation(AblationModule):
             metrics |= self.bleu(split, translations)
             self.log_evaluation({f"{split}/{name}": value for name, value in metrics.items()})
             sources, references = self.trainer.datamodule.sources(split), self.trainer.datamodule.references(split)
+            if split != "valid":
+                order = sorted(translations)
+                self.log_translations(split, [references[i] for i in order], [translations[i] for i in order])
             rows = [[sources[i], references[i], translations[i]] for i in sorted(translations)[: self.samples]]
             self.log_samples(f"{split}/samples", ["source", "reference", "translation"], rows)
 

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from .results import Group
+from .sentences import sentence_tests
 from .table import Row, insides, layers, other_metrics, rows_of
 from .tuning import tuned
 from .verdicts import verdicts
@@ -92,8 +93,12 @@ def machine(hardware: dict[str, Any]) -> str:
     return ", ".join(hardware["gpus"]) or f"{hardware['cpu']}, {hardware['cores']} cores"
 
 
-def render(group: Group, format: str, code: str | None = None) -> str:
-    """One table with its heading, its insides, and what the claim and the papers say."""
+def render(group: Group, format: str, code: str | None = None, sentences: bool = False) -> str:
+    """One table with its heading, its insides, and what the claim and the papers say.
+
+    Args:
+        sentences: with the tests over sentences, a second or more for each pair of runs.
+    """
     from .claims import claim_lines
 
     group = tuned(group)
@@ -107,10 +112,12 @@ def render(group: Group, format: str, code: str | None = None) -> str:
         return as_latex(heads, body)
     layout = as_terminal if format == "terminal" else as_markdown
     parts = [header(group, code), layout(heads, body)]
+    of_sentences = sentence_tests(group) if sentences else []
     for title, table in (
         ("Also measured, mean ± sd over the finished seeds:", other_metrics(group)),
         ("Inside, mean over attention modules and seeds:", insides(group)),
         ("Gradient norm by layer, mean over seeds:", layers(group)),
+        ("Sentence by sentence: sacreBLEU's paired bootstrap against the baseline, seed by seed:", of_sentences),
     ):
         if table and set(table[0]) > set(rows[0].choices):
             parts += [title, layout(*sheet(table, list(rows[0].choices)))]

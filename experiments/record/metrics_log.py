@@ -60,6 +60,13 @@ class MetricsLog(Logger):
                     *(f"{column:>12}  {text}" for column, text in zip(columns, row, strict=True)), sep="\n", file=file
                 )
 
+    @rank_zero_only
+    def log_translations(self, split: str, references: list[str], translations: list[str]) -> None:
+        """Every sentence of a split, reference and translation, for tests over sentences."""
+        pairs = zip(references, translations, strict=True)
+        clean = ["\t".join(" ".join(text.split()) for text in pair) for pair in pairs]
+        (self.folder / f"translations-{split}.tsv").write_text("\n".join(clean) + "\n")
+
 
 def read_metrics(path: Path) -> dict[str, dict[int, float]]:
     """metric → step → value. Half-written lines of a killed run are passed over; the last writer of a step wins."""

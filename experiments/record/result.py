@@ -14,6 +14,7 @@ from typing import Any
 from experiments.launch.question import BadInput
 
 INSIDE = "inside.json"  # beside it: matrices of the trained model's insides, see inside.py
+TRANSLATIONS = "translations-test.tsv"  # and: every test sentence's reference and translation
 STATUS = ("finished", "diverged", "failed")
 REQUIRED = (
     "question", "recipe", "arm", "seed", "key", "variant", "settings", "status", "metrics", "selection", "parameters",

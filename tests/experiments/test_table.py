@@ -11,7 +11,7 @@ from experiments.answer import results
 from experiments.answer.render import FORMATS, render
 from experiments.answer.table import rows_of
 from experiments.launch.question import read
-from experiments.record.result import REQUIRED, CorruptResult, read_result, write_result
+from experiments.record.result import REQUIRED, TRANSLATIONS, CorruptResult, read_result, write_result
 
 DIVISOR, D_K = "model.arch.score_divisor", "model.arch.d_k"
 BLEU = {
@@ -223,3 +223,22 @@ def test_a_failed_result_gives_way_and_is_kept(tmp_path):
 def test_infinity_is_left_out_of_the_metrics(tmp_path):
     path = write_result(tmp_path, result(("one", 16), 0, metrics={"test/bleu": 0.0, "test/perplexity": float("inf")}))
     assert read_result(path)["metrics"] == {"test/bleu": 0.0}
+
+
+def test_sentences_are_compared_by_sacrebleus_own_paired_bootstrap(out):
+    """Seed 0 says the same, seed 1 translates half of the sentences wrongly; other seeds have kept nothing."""
+    from experiments.answer.sentences import bootstrap, sentence_tests
+
+    right = [(f"das ist der kleine Satz Nummer {i} .", f"das ist der kleine Satz Nummer {i} .") for i in range(60)]
+    half = [(reference, text if i % 2 else "nein") for i, (reference, text) in enumerate(right)]
+    group = only_group(out)
+    for seed, said in ((0, right), (1, half)):
+        for arm, pairs in ((("sqrt_d_k", 16), right), (("one", 16), said)):
+            path = group.folders[group.results[arm][seed]["key"]] / TRANSLATIONS
+            path.write_text("".join(f"{reference}\t{text}\n" for reference, text in pairs))
+    (row,) = sentence_tests(group)
+    assert row["score_divisor"] == "one" and row["d_k"] == 16 and row["sentences differ"] == "1 of 2 seeds"
+    assert row["p"] == "1.000, 0.001", "the least that a thousand resamples can give"
+    assert bootstrap(right, right) == 1.0
+    assert "sacreBLEU's paired bootstrap" in render(group, "markdown", sentences=True)
+    assert "sacreBLEU's paired bootstrap" not in render(group, "markdown")
