@@ -333,11 +333,12 @@ def dashboard(
     out: Out = None,
     file: Annotated[Path | None, typer.Option(help="the page [default: dashboard.html in the results' folder]")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="write it anew until nothing is running")] = False,
+    picture: Annotated[Path | None, typer.Option(help="a PNG of the page too, by Chromium", metavar="FILE")] = None,
 ) -> None:
     """One static page with every answer: verdicts, tables, charts, samples, runs. It opens without a network."""
     import time
 
-    from experiments.answer.dashboard import write
+    from experiments.answer.dashboard import photograph, write
     from experiments.record.facts import code_fingerprint
 
     target = file.absolute() if file else folder(out) / "dashboard.html"
@@ -347,6 +348,8 @@ def dashboard(
         if not (watch and running):
             break
         time.sleep(10)
+    if picture:
+        print(photograph(target, picture.absolute()))
 
 
 @app.command("try")

@@ -1,5 +1,8 @@
 """One static page with every answer: opens from disk without a network, on a lecture screen, a telephone and paper."""
 
+import shutil
+import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +14,7 @@ from markupsafe import Markup
 from experiments.launch.ask import runs
 from experiments.launch.grid import variant_of
 from experiments.launch.progress import clock
-from experiments.launch.question import Question
+from experiments.launch.question import BadInput, Question
 
 from . import charts
 from .claims import claim_of, published_line
@@ -95,6 +98,25 @@ def write(questions: list[Question], out: Path, target: Path, code: str) -> int:
     draft.write_text(page)
     draft.replace(target)
     return running
+
+
+def photograph(page: Path, target: Path) -> Path:
+    """A PNG of the page's beginning as Chromium shows it.
+
+    Raises:
+        BadInput: no Chromium here, or it says nothing.
+    """
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        raise BadInput("--picture needs Chromium on the PATH: apt-get install chromium")
+    words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    size = ["--window-size=1200,1500", "--virtual-time-budget=3000", f"--screenshot={target}"]
+    with tempfile.TemporaryDirectory() as profile:
+        command = [browser, *words, f"--user-data-dir={profile}", *size, page.as_uri()]
+        subprocess.run(command, capture_output=True, timeout=120)
+    if not target.exists():
+        raise BadInput(f"{browser} drew no picture of {page}")
+    return target
 
 
 def entry(question: Question, out: Path, code: str) -> Entry:
