@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test test-slow lint bench clean
+.PHONY: help install demo test test-slow lint bench reproduce clean
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/  /'
@@ -28,6 +28,9 @@ lint: install    ## ruff
 
 bench: install   ## our training step beside torch.nn.Transformer's, on the toy language
 	$(BIN)/ablate bench translation
+
+reproduce: install  ## every question of the README, and its tables; many hours, goes on where it was stopped
+	$(BIN)/ablate reproduce
 
 clean:           ## the environment; results in runs/ stay
 	rm -rf .venv *.egg-info

@@ -177,10 +177,7 @@ def print_tables(
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
     groups = results.groups(question, out)
     if of is not None:
-        from experiments.launch.grid import variant_of
-
-        variant = variant_of(of, out)
-        groups = [g for g in groups if g.variant == variant and not g.committed]
+        groups = [g for g in results.as_asked(groups, of, out) if not g.committed]
     if recipe:
         wanted = question.with_recipe(recipe).recipe
         groups = [g for g in groups if g.recipe == wanted or g.recipe.split("-")[-1] == wanted]
@@ -258,16 +255,13 @@ def group_of(question: Question, out: Path, committed_only: bool = False):
     Raises:
         BadInput: where there are none.
     """
-    from experiments.answer.results import groups
+    from experiments.answer.results import as_asked, groups
     from experiments.answer.tuning import tuned
-    from experiments.launch.grid import variant_of
 
-    variant = variant_of(question, out)
-    found = [g for g in groups(question, out / "none" if committed_only else out) if g.recipe == question.recipe]
-    exact = [g for g in found if g.variant == variant]
+    found = as_asked(groups(question, out / "none" if committed_only else out), question, out)
     if not found:
-        raise BadInput(f"no results of {question.name} with the recipe {question.recipe}: `ablate run` makes them")
-    return tuned((exact or found)[-1])
+        raise BadInput(f"no results of {question.name} with {question.recipe} as asked: `ablate run` makes them")
+    return tuned(found[-1])
 
 
 @app.command()
@@ -296,16 +290,14 @@ def reproduce(
     from experiments.answer import figures, results
     from experiments.launch.ask import ask
     from experiments.launch.engines import engine_of
-    from experiments.launch.grid import variant_of
 
     text = page.read_text()
     for words in [] if tables_only else figures.asked(text):
         question = from_words(words)
         print("ablate run", *words, file=sys.stderr)
         ask(question, folder(out), engine_of("local", jobs, None, []))
-        variant = variant_of(question, folder(out))
-        for group in results.groups(question, folder(out)):
-            if group.variant == variant and not group.committed:
+        for group in results.as_asked(results.groups(question, folder(out)), question, folder(out)):
+            if not group.committed:
                 results.commit(group)
     page.write_text(figures.rewrite(text, from_words))
 

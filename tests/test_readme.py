@@ -91,7 +91,7 @@ def test_every_option_and_command_that_it_names_exists():
                           env={**os.environ, "COLUMNS": "200"}).stdout  # fmt: skip
     for option in ("--recipe", "--seeds", "--only", "--set", "--jobs", "--out"):
         assert option in said and option in README
-    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench", "claims", "try", "export", "wandb", "plan", "verify", "dashboard", "reproduce"}
+    commands = set(re.findall(r"`?ablate ([a-z]+)", README)) - {"run", "list", "check", "table", "bench", "claims", "try", "export", "wandb", "plan", "verify", "dashboard", "reproduce", "show"}
     assert not commands, commands
 
 

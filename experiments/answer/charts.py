@@ -72,7 +72,8 @@ def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     if not seeds:
         return None
     y = alt.Y("arm:N", sort=order, title=None)
-    x = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=8), "title": f"{group.question.metric}: seeds, mean, 95 % interval of the mean"}
+    title = f"{group.question.metric}: seeds, mean, 95 % interval of the mean"
+    x = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=8), "title": title}
     colour = colours(group).copy()
     colour.legend = None
     of_means, of_seeds = alt.Chart(alt.Data(values=means)), alt.Chart(alt.Data(values=seeds))

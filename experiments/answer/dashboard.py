@@ -12,7 +12,6 @@ import jinja2
 from markupsafe import Markup
 
 from experiments.launch.ask import runs
-from experiments.launch.grid import variant_of
 from experiments.launch.progress import clock
 from experiments.launch.question import BadInput, Question
 
@@ -21,7 +20,7 @@ from .claims import claim_of, published_line
 from .history import history
 from .render import columns, header, sheet
 from .reproduce import command_of
-from .results import Group, groups
+from .results import Group, as_asked, groups
 from .table import choices_of, in_order, insides, layers, other_metrics, rows_of
 from .tuning import tuned
 from .verdicts import Verdict, verdicts
@@ -121,10 +120,10 @@ def photograph(page: Path, target: Path) -> Path:
 
 def entry(question: Question, out: Path, code: str) -> Entry:
     """The results of the question as it stands come first, then other recipes and settings."""
-    variant, wanted = variant_of(question, out), runs(question, out)
-    found = sorted(groups(question, out), key=lambda g: (g.recipe, g.variant) != (question.recipe, variant))
-    sections = [section(group if group.variant == variant else narrowed(group), out, code) for group in found]
-    own = found[:1] if found and found[0].variant == variant else []
+    found, wanted = groups(question, out), runs(question, out)
+    own = as_asked(found, question, out)[-1:]
+    found.sort(key=lambda group: group not in own)
+    sections = [section(group if group in own else narrowed(group), out, code) for group in found]
     return Entry(
         question=question,
         claim=claim_of(question),

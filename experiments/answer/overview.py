@@ -4,14 +4,13 @@ from datetime import datetime
 from pathlib import Path
 
 from experiments.launch.ask import runs
-from experiments.launch.grid import variant_of
 from experiments.launch.progress import clock
 from experiments.launch.question import Question, short
 from experiments.record.result import finished, read_result
 
 from .claims import claim_of
 from .render import as_markdown, as_terminal
-from .results import groups
+from .results import as_asked, groups
 from .tuning import tuned
 from .verdicts import verdicts
 
@@ -43,8 +42,7 @@ def table_of_claims(questions: list[Question], out: Path) -> str:
     heads = ["question", "the claim", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
-        variant = variant_of(question, out)
-        own = [g for g in groups(question, out) if g.recipe == question.recipe and g.variant == variant]
+        own = as_asked(groups(question, out), question, out)
         published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
         if own:
             group = tuned(own[-1])

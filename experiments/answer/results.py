@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.launch.grid import run_of
 from experiments.launch.question import Question, canonical
-from experiments.record.identity import arm_name
+from experiments.record.identity import arm_name, digest
 from experiments.record.result import read_result
 
 from .history import commit_history
@@ -67,6 +68,19 @@ def groups(question: Question, out: Path) -> list[Group]:
             settings = results[0]["settings"]
             found[recipe, variant] = Group(question, recipe, variant, settings, dict(table), here, committed)
     return list(found.values())
+
+
+def as_asked(found: list[Group], question: Question, out: Path) -> list[Group]:
+    """Those of this very asking: the same settings. Data that is not on this machine is known by its folder's name."""
+    run = run_of(question, *question.runs()[0], out)
+    name = str(run.settings.get("data.dataset"))
+
+    def alike(group: Group) -> bool:
+        data = str(group.settings.get("data.dataset"))
+        elsewhere = not name.startswith("folder ") and data.startswith(f"folder {name} ")
+        return group.variant == (digest(run.settings | {"data.dataset": data}) if elsewhere else run.variant)
+
+    return [group for group in found if group.recipe == question.recipe and alike(group)]
 
 
 def commit(group: Group) -> Path:
