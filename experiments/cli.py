@@ -30,6 +30,7 @@ Set = Annotated[
 Out = Annotated[
     Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")
 ]
+BAD = ("failed", "killed", "interrupted")  # how a run may end that is to be run again
 Format = Annotated[str, typer.Option(help="terminal, markdown, csv, latex or json")]
 
 
@@ -129,11 +130,15 @@ def run(
             raise typer.Exit(130) from None
         if not ended:
             print(f"nothing to do: all {len(question.runs())} runs of {question.name} are finished")
-        bad = [job for job in ended if job.outcome in ("failed", "killed", "interrupted")]
+        bad = [job for job in ended if job.outcome in BAD]
         failed += len(bad)
         for job in bad:
             print(f"{job.outcome}: {job.run.folder.name} {job.run.arm}: {job.reason} (log: {job.log})", file=sys.stderr)
         print_tables(question, folder(out), "terminal", of=question)
+        page = folder(out) / question.name / "dashboard.html"
+        if ended or not page.exists():
+            write_page([question], folder(out), page)
+        print(f"dashboard: {page}")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -197,11 +202,7 @@ def print_tables(
         if commit and not group.committed:
             print(f"committed to {results.commit(group)}")
     if of is not None and groups:
-        from experiments.answer.dashboard import write
-
-        page = out / question.name / "dashboard.html"
-        write([of], out, page, code)
-        print(f"results: {out / question.name}\ndashboard: {page}")
+        print(f"results: {out / question.name}")
 
 
 @app.command()
@@ -229,15 +230,20 @@ def plan(
 
     The plan is kept; `ablate plan` says later what was promised and what happened.
     """
+    import shlex
+
     from experiments.answer.plan import held_against, keep
     from experiments.answer.plan import plan as planned
 
     group = group_of(asked(question, recipe, None, only, set), folder(out))
-    if told := held_against(group, folder(out)):
-        print(told, end="\n\n")
-    promise, text = planned(group, effect=effect, budget=seconds_of(budget) if budget else None, jobs=jobs)
-    print(text)
-    keep(promise, folder(out))
+    options = [("--recipe", [recipe] if recipe else []), ("--only", only or []), ("--set", set or [])]
+    words = shlex.join([question, *(word for flag, values in options for value in values for word in (flag, value))])
+    seconds = seconds_of(budget) if budget else None
+    told = held_against(group, folder(out))
+    promise, text = planned(group, effect=effect, budget=seconds, jobs=jobs, words=words)
+    print(*([told, ""] if told else []), text, sep="\n")
+    if promise and not told:  # a plan that has come true stays as it was
+        keep(promise, folder(out))
 
 
 def seconds_of(text: str) -> float:
@@ -250,18 +256,17 @@ def seconds_of(text: str) -> float:
 
 
 def group_of(question: Question, out: Path, committed_only: bool = False):
-    """The results of this asking, your own before the project's; with a tuned rate, each arm's best.
+    """The results of this asking as they were run, your own before the project's.
 
     Raises:
         BadInput: where there are none.
     """
     from experiments.answer.results import as_asked, groups
-    from experiments.answer.tuning import tuned
 
     found = as_asked(groups(question, out / "none" if committed_only else out), question, out)
     if not found:
         raise BadInput(f"no results of {question.name} with {question.recipe} as asked: `ablate run` makes them")
-    return tuned(found[-1])
+    return found[-1]
 
 
 @app.command()
@@ -295,7 +300,10 @@ def reproduce(
     for words in [] if tables_only else figures.asked(text):
         question = from_words(words)
         print("ablate run", *words, file=sys.stderr)
-        ask(question, folder(out), engine_of("local", jobs, None, []))
+        ended = ask(question, folder(out), engine_of("local", jobs, None, []))
+        if bad := [job for job in ended if job.outcome in BAD]:
+            told = f"{len(bad)} runs of {question.name} {bad[0].outcome} (log: {bad[0].log})"
+            raise BadInput(f"{told}: none of them is committed, and {page} stays as it is")
         for group in results.as_asked(results.groups(question, folder(out)), question, folder(out)):
             if not group.committed:
                 results.commit(group)
@@ -330,18 +338,24 @@ def dashboard(
     """One static page with every answer: verdicts, tables, charts, samples, runs. It opens without a network."""
     import time
 
-    from experiments.answer.dashboard import photograph, write
-    from experiments.record.facts import code_fingerprint
+    from experiments.answer.dashboard import photograph
 
     target = file.absolute() if file else folder(out) / "dashboard.html"
     while True:
-        running = write([read(name) for name in names(questions)], folder(out), target, code_fingerprint())
+        running = write_page([read(name) for name in names(questions)], folder(out), target)
         print(f"{target}{f': {running} running' if running else ''}")
         if not (watch and running):
             break
         time.sleep(10)
     if picture:
         print(photograph(target, picture.absolute()))
+
+
+def write_page(questions: list[Question], out: Path, page: Path) -> int:
+    from experiments.answer.dashboard import write
+    from experiments.record.facts import code_fingerprint
+
+    return write(questions, out, page, code_fingerprint())
 
 
 @app.command("try")

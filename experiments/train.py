@@ -33,7 +33,8 @@ from experiments.record import facts
 from experiments.record.callbacks import Belonging, BestInSummary, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
 from experiments.record.inside import images, look_inside, write
-from experiments.record.metrics_log import MetricsLog, read_metrics
+from experiments.record.metrics_file import read_metrics
+from experiments.record.metrics_log import MetricsLog
 from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
 from experiments.record.wandb_run import relog, wandb_logger
@@ -148,12 +149,27 @@ def built(run: Run | None, arguments: list[str], below: bool = False) -> Ablatio
         print(said.getvalue(), file=sys.stderr, end="")  # what the data had to say
         cli.datamodule.setup("fit")
         cli.model.check_data(cli.datamodule)
+        check_strategy(cli)
         check_validation(cli)
     except SystemExit:
         raise BadInput(said.getvalue().strip().splitlines()[-1]) from None
     except (ValueError, FileNotFoundError) as error:
         raise BadInput(str(error)) from error
     return cli
+
+
+def check_strategy(cli: AblationCLI) -> None:
+    """A model is divided by whole layers' rows, and its checkpoint is one file.
+
+    Raises:
+        BadInput: a strategy that says otherwise.
+    """
+    settings = cli.flat
+    if str(settings.get("trainer.strategy.class_path", "")).endswith("ModelParallelStrategy"):
+        for key, value in {"tensor_parallel_size": 1, "save_distributed_checkpoint": False}.items():
+            if (found := settings.get(f"trainer.strategy.{key}")) != value:
+                told = f"{found!r} is not supported; write {value!r}".lower()
+                raise BadInput(f"trainer.strategy.init_args.{key}: {told}")
 
 
 def check_validation(cli: AblationCLI) -> None:

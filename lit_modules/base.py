@@ -90,7 +90,13 @@ class AblationModule(L.LightningModule):
         return {}
 
     def configure_model(self) -> None:
-        """Divides the model among the ranks of a ModelParallelStrategy, once."""
+        """Divides the model among the ranks of a ModelParallelStrategy, once.
+
+        Raises:
+            ValueError: at a mesh for tensor parallelism: no layer here is cut that way.
+        """
+        if self.device_mesh is not None and self.device_mesh["tensor_parallel"].size() > 1:
+            raise ValueError("trainer.strategy: write tensor_parallel_size 1, data_parallel_size devices × num_nodes")
         if (mesh := self.device_mesh) is not None and not self.is_sharded:
             shard(self, self.layers().values(), mesh["data_parallel"])
             self.is_sharded = True

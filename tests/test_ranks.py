@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from experiments.launch.question import ROOT
-from experiments.record.metrics_log import read_metrics
+from experiments.record.metrics_file import read_metrics
 from experiments.record.result import read_result
 from tests import ranks as ranks_of_one
 

@@ -6,15 +6,18 @@ from statistics import fmean
 from typing import Any
 
 import altair as alt
+from markupsafe import escape
 from scipy import stats
+
+from experiments.launch.question import short
 
 from .history import history, inside
 from .results import Arm, Group
 from .statistics import mean_sd
-from .table import Row, choices_of, finished, in_order, insides
+from .table import Row, choices_of, diverged, finished, in_order, insides
 
 WIDTH = 330  # of a single panel: what a telephone shows without shrinking
-INK, FAINT, LINE = "var(--ink)", "var(--faint)", "var(--line)"
+INK, LINE = "var(--ink)", "var(--line)"
 SERIES = [f"var(--series-{i})" for i in range(1, 9)]
 CONFIG = {
     "background": "transparent",
@@ -36,9 +39,8 @@ def svg(chart: alt.TopLevelMixin, alt_text: str) -> str:
     drawn = vl_convert.vegalite_to_svg(chart.configure(**CONFIG).to_dict())
     width = float(drawn.split('width="', 1)[1].split('"', 1)[0])
     head, _, rest = drawn.partition(">")
-    head = head.replace(
-        'class="marks"', f'class="chart" style="max-width:{1.3 * width:.0f}px" role="img" aria-label="{alt_text}"'
-    )
+    about = f'style="max-width:{1.3 * width:.0f}px" role="img" aria-label="{escape(alt_text)}"'
+    head = head.replace('class="marks"', f'class="chart" {about}')
     head = " ".join(word for word in head.split(" ") if not word.startswith(('width="', 'height="')))
     return f"{head}>{rest}"
 
@@ -49,10 +51,13 @@ def label(choices: dict[str, Any]) -> str:
     return str(contrast[1]) + "".join(f", {name} {value}" for name, value in strata)
 
 
-def colours(group: Group) -> alt.Color:
+def colours(group: Group, legend: bool = True) -> alt.Color | dict:
+    """A colour for each value of the contrast; one for all where they are too many to be told apart."""
     names = [str(value) for value in group.question.varied[group.question.contrast]]
-    scale, legend = alt.Scale(domain=names, range=SERIES[: len(names)]), alt.Legend(symbolOpacity=1)
-    return alt.Color("contrast:N", scale=scale, sort=names, title=None, legend=legend)
+    if len(names) > len(SERIES):
+        return alt.value(SERIES[0])
+    scale, shown = alt.Scale(domain=names, range=SERIES[: len(names)]), alt.Legend(symbolOpacity=1) if legend else None
+    return alt.Color("contrast:N", scale=scale, sort=names, title=None, legend=shown)
 
 
 def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
@@ -62,7 +67,7 @@ def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
         rows, in_order(group.question, [tuple(a.values()) for a in group.question.arms()]), strict=True
     ):
         values = finished(group.results.get(arm, {}), group.question.metric)
-        about = {"arm": label(row.choices), "contrast": str(arm[0])}
+        about = {"arm": label(row.choices) + lost(group, arm), "contrast": str(arm[0])}
         order.append(about["arm"])
         seeds += [{**about, "value": value, "seed": seed} for seed, value in values.items()]
         if values:
@@ -71,11 +76,10 @@ def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
             means.append({**about, "value": mean, "low": mean - half, "high": mean + half})
     if not seeds:
         return None
-    y = alt.Y("arm:N", sort=order, title=None)
+    y = alt.Y("arm:N", sort=order, scale=alt.Scale(domain=order), title=None)
     title = f"{group.question.metric}: seeds, mean, 95 % interval of the mean"
     x = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=8), "title": title}
-    colour = colours(group).copy()
-    colour.legend = None
+    colour = colours(group, legend=False)
     of_means, of_seeds = alt.Chart(alt.Data(values=means)), alt.Chart(alt.Data(values=seeds))
     at, point = {"y": y, "x": alt.X("value:Q", **x), "color": colour}, {"filled": True, "opacity": 1}
     return alt.layer(
@@ -86,18 +90,18 @@ def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
 
 
 def curves(group: Group, metric: str) -> alt.TopLevelMixin | None:
-    """The mean over seeds against the optimiser step, between its lowest and its highest seed; a panel a stratum."""
+    """The mean over the finished seeds against the optimiser step, between its lowest and its highest seed; a panel a
+    stratum."""
     points = []
     for arm in in_order(group.question, group.results):
-        for step, values in course(group, arm, metric).items():
-            points.append({
-                "contrast": str(arm[0]), "stratum": stratum(group, arm), "step": step, "mean": fmean(values),
-                "low": min(values), "high": max(values),
-            })  # fmt: skip
+        for step, seeds in course(group, arm, metric).items():
+            values = list(seeds.values())
+            about = {"contrast": str(arm[0]), "stratum": stratum(group, arm), "step": step}
+            points.append({**about, "mean": fmean(values), "low": min(values), "high": max(values)})
     if len({point["step"] for point in points}) < 2:
         return None
     strata = list(dict.fromkeys(point["stratum"] for point in points))
-    base = alt.Chart().encode(x=alt.X("step:Q", title="optimiser step"), color=colours(group))
+    base = alt.Chart().encode(x=alt.X("step:Q", title="optimiser step"), color=colours(group), detail="contrast:N")
     scale = alt.Scale(zero=False)
     lines = alt.layer(
         base.mark_area(opacity=0.18, strokeWidth=0).encode(y=alt.Y("low:Q", title=metric, scale=scale), y2="high:Q"),
@@ -111,13 +115,18 @@ def curves(group: Group, metric: str) -> alt.TopLevelMixin | None:
     )
 
 
-def course(group: Group, arm: Arm, metric: str) -> dict[int, list[float]]:
-    """step → the values of the seeds that have one there."""
-    found: dict[int, list[float]] = {}
-    for result in group.results[arm].values():
-        for step, value in history(group.folders[result["key"]])[0].get(metric, []):
-            found.setdefault(step, []).append(value)
-    return dict(sorted(found.items()))
+def course(group: Group, arm: Arm, metric: str) -> dict[int, dict[int, float]]:
+    """step → seed → value, of the finished seeds, at the steps that all have: a mean is always one of the same runs."""
+    done = {seed: result for seed, result in group.results[arm].items() if result["status"] == "finished"}
+    logged = {seed: dict(history(group.folders[r["key"]])[0].get(metric, [])) for seed, r in done.items()}
+    steps = set.intersection(*map(set, logged.values())) if logged else set()
+    return {step: {seed: values[step] for seed, values in logged.items()} for step in sorted(steps)}
+
+
+def lost(group: Group, arm: Arm) -> str:
+    """How many of an arm's seeds have diverged, for its label."""
+    seeds = group.results.get(arm, {})
+    return f" ({len(gone)} of {len(seeds)} diverged)" if (gone := diverged(seeds)) else ""
 
 
 def stratum(group: Group, arm: Arm) -> str:
@@ -127,14 +136,10 @@ def stratum(group: Group, arm: Arm) -> str:
 
 def cost(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     """Quality against the FLOPs of a training; nothing where all arms cost alike."""
+    arms = in_order(group.question, [tuple(arm.values()) for arm in group.question.arms()])
     points = [
-        {
-            "arm": label(row.choices),
-            "contrast": str(list(row.choices.values())[-1]),
-            "flops": row.flops,
-            "value": row.mean,
-        }
-        for row in rows
+        {"arm": label(row.choices) + lost(group, arm), "contrast": str(arm[0]), "flops": row.flops, "value": row.mean}
+        for row, arm in zip(rows, arms, strict=True)
         if row.mean is not None and row.flops
     ]
     if not points or max(p["flops"] for p in points) < 1.02 * min(p["flops"] for p in points):
@@ -202,20 +207,14 @@ def tokens(names: list[str] | None, **more: Any) -> alt.Axis | None:
 def why(group: Group) -> alt.TopLevelMixin | None:
     """What the model looked like inside at the start and at the end of training, a panel a statistic."""
     ends = []
-    for row, arm in zip(table := insides(group), in_order(group.question, group.results), strict=False):
+    *strata, contrast = [short(key) for key in (*list(group.question.varied)[1:], group.question.contrast)]
+    for row in insides(group):  # an arm of which nothing was recorded has none
+        about = {"contrast": str(row[contrast]), "arm": ", ".join(f"{name} {row[name]}" for name in strata)}
         for name, value in row.items():
             statistic, _, when = name.rpartition(" ")
-            if when in ("start", "end"):
-                ends.append(
-                    {
-                        "contrast": str(arm[0]),
-                        "arm": stratum(group, arm),
-                        "when": when,
-                        "value": value,
-                        "statistic": statistic,
-                    }
-                )
-    if not ends or not table:
+            if when in ("start", "end") and name not in (contrast, *strata):
+                ends.append({**about, "when": when, "value": value, "statistic": statistic})
+    if not ends:
         return None
     return (
         alt.Chart(alt.Data(values=ends))
@@ -224,7 +223,7 @@ def why(group: Group) -> alt.TopLevelMixin | None:
             x=alt.X("when:N", sort=["start", "end"], title=None, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
             color=colours(group),
-            detail="arm:N",
+            detail=["arm:N", "contrast:N"],
         )
         .properties(width=120, height=110)
         .facet(facet=alt.Facet("statistic:N", title=None), columns=3)

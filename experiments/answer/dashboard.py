@@ -1,12 +1,15 @@
 """One static page with every answer: opens from disk without a network, on a lecture screen, a telephone and paper."""
 
+import os
 import shutil
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -41,7 +44,6 @@ class Table:
 class Picture:
     title: str
     svg: Markup
-    text: str = ""
 
 
 @dataclass
@@ -78,7 +80,7 @@ def write(questions: list[Question], out: Path, target: Path, code: str) -> int:
     Returns:
         How many runs are going on.
     """
-    entries = [entry(question, out, code) for question in questions]
+    entries = [entry(question, out, target.parent, code) for question in questions]
     running = sum(one.running for one in entries)
     shelf = jinja2.Environment(
         loader=jinja2.FileSystemLoader(PAGE), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -111,6 +113,7 @@ def photograph(page: Path, target: Path) -> Path:
     words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     size = ["--window-size=1200,1500", "--virtual-time-budget=3000", f"--screenshot={target}"]
     with tempfile.TemporaryDirectory() as profile:
+        target.unlink(missing_ok=True)
         command = [browser, *words, f"--user-data-dir={profile}", *size, page.as_uri()]
         subprocess.run(command, capture_output=True, timeout=120)
     if not target.exists():
@@ -118,22 +121,24 @@ def photograph(page: Path, target: Path) -> Path:
     return target
 
 
-def entry(question: Question, out: Path, code: str) -> Entry:
-    """The results of the question as it stands come first, then other recipes and settings."""
+def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
+    """The results of the question as it stands come first, then other recipes and settings.
+
+    Args:
+        home: the page's own folder.
+    """
     found, wanted = groups(question, out), runs(question, out)
     own = as_asked(found, question, out)[-1:]
     found.sort(key=lambda group: group not in own)
-    sections = [section(group if group in own else narrowed(group), out, code) for group in found]
+    sections = [section(group if group in own else narrowed(group), home, code) for group in found]
     return Entry(
         question=question,
         claim=claim_of(question),
         sections=sections,
         verdicts=sections[0].verdicts if own else [],
-        done=sum(len(seeds) for group in own for seeds in group.results.values()),
+        done=sum(r["status"] != "failed" for group in own for seeds in group.results.values() for r in seeds.values()),
         wanted=len(wanted),
-        running=sum(
-            status_of(run.folder) is not None for _, _, run in wanted if not (run.folder / "result.json").exists()
-        ),
+        running=sum(is_running(run.folder) for _, _, run in wanted),
         published=[published_line(table) for table in claim_of(question).get("published", [])],
     )
 
@@ -152,7 +157,7 @@ def narrowed(group: Group) -> Group:
     return replace(group, question=replace(group.question, varied=asked, seeds=tuple(seeds)))
 
 
-def section(group: Group, out: Path, code: str) -> Section:
+def section(group: Group, home: Path, code: str) -> Section:
     raw, group = group, tuned(group)
     rows = rows_of(group)
     choices = list(rows[0].choices)
@@ -172,7 +177,7 @@ def section(group: Group, out: Path, code: str) -> Section:
         pictures=[Picture(title, Markup(charts.svg(chart, title))) for title, chart in drawn(group, rows) if chart],
         insides=[Picture(title, Markup(charts.svg(chart, title))) for title, chart in charts.insides_of(group)],
         samples=side_by_side(group),
-        runs=list_of_runs(raw, out),
+        runs=list_of_runs(raw, home),
         verdicts=verdicts(group),
     )
 
@@ -197,7 +202,7 @@ def curve_sheet(group: Group, metric: str) -> tuple[list[str], list[list[str]]]:
     """An arm a row, at most eight steps: the chart's means as text."""
     table, every = [], {}
     for arm in in_order(group.question, group.results):
-        means = {step: sum(values) / len(values) for step, values in charts.course(group, arm, metric).items()}
+        means = {step: fmean(seeds.values()) for step, seeds in charts.course(group, arm, metric).items()}
         table.append((choices_of(group.question, arm), means))
         every |= dict.fromkeys(means)
     steps = sorted(every)[:: -(-len(every) // 8) or 1]
@@ -227,7 +232,7 @@ def side_by_side(group: Group, most: int = 3) -> list[dict[str, Any]]:
     return found
 
 
-def list_of_runs(group: Group, out: Path) -> list[dict[str, str]]:
+def list_of_runs(group: Group, home: Path) -> list[dict[str, str]]:
     """Every run that the question wants in these settings: state, figure, what sets it apart, how to repeat it."""
     listed, metric = [], group.question.metric
     for arm in in_order(group.question, [tuple(a.values()) for a in group.question.arms()]):
@@ -242,8 +247,8 @@ def list_of_runs(group: Group, out: Path) -> list[dict[str, str]]:
                 "value": f"{result['metrics'][metric]:.4g}" if result and metric in result["metrics"] else "–",
                 "time": clock(result["seconds"]) if result else "–",
                 "differs": differences(result, base.get(seed)),
-                "log": log_of(group, result, out),
-                "command": command_of(group, named, seed),
+                "log": log_of(group, result, home),
+                "command": again(group, named, seed),
             })  # fmt: skip
     return listed
 
@@ -257,15 +262,23 @@ def differences(result: dict[str, Any] | None, baseline: dict[str, Any] | None) 
     return "; ".join(f"{key} {other.get(key)} → {one.get(key)}" for key in keys)
 
 
-def log_of(group: Group, result: dict[str, Any] | None, out: Path) -> str:
-    """Relative to the page, which lies in the results' folder."""
-    if not result or group.committed:
-        return ""
-    path = group.folders[result["key"]] / "log.txt"
-    return path.relative_to(out).as_posix() if path.exists() and path.is_relative_to(out) else ""
+def again(group: Group, arm: dict[str, Any], seed: int) -> str:
+    """The command of a run, or why there is none."""
+    try:
+        return command_of(group, arm, seed)
+    except BadInput as error:
+        return f"# {error}"
 
 
-def status_of(folder: Path) -> str | None:
-    """Of a run without a result: that it is alive, by its last word; None where it is not."""
-    path = folder / "progress.json"
-    return "running" if path.exists() and time.time() - path.stat().st_mtime < LIVE else None
+def log_of(group: Group, result: dict[str, Any] | None, home: Path) -> str:
+    """From the page's folder; empty where there is none."""
+    path = None if not result or group.committed else group.folders[result["key"]] / "log.txt"
+    return quote(os.path.relpath(path, home)) if path and path.exists() else ""
+
+
+def is_running(folder: Path) -> bool:
+    """By its last word, which is newer than a result that it may have, of an attempt that failed."""
+    path, result = folder / "progress.json", folder / "result.json"
+    if not path.exists() or time.time() - path.stat().st_mtime > LIVE:
+        return False
+    return not result.exists() or path.stat().st_mtime > result.stat().st_mtime

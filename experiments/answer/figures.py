@@ -10,13 +10,12 @@ claims.
 import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 from experiments.launch.question import ROOT, BadInput, Question
 
 from .overview import table_of_claims
 from .render import as_markdown, columns, sheet
-from .results import Group, groups
+from .results import Group, as_asked, groups
 from .table import insides, other_metrics, rows_of
 from .tuning import tuned
 
@@ -56,7 +55,7 @@ def committed(question: Question) -> Group:
     Raises:
         BadInput: where there are none.
     """
-    found = [group for group in groups(question, Path(NOWHERE)) if group.recipe == question.recipe]
+    found = as_asked(groups(question, NOWHERE), question, NOWHERE)
     if not found:
-        raise BadInput(f"no committed results of {question.name} with the recipe {question.recipe}")
+        raise BadInput(f"no committed results of {question.name} with the recipe {question.recipe} as asked")
     return tuned(found[-1])

@@ -1,6 +1,7 @@
 """A run at a glance in the terminal: state, figures, curves, samples, files."""
 
 import json
+import math
 from pathlib import Path
 
 from experiments.launch.progress import clock
@@ -52,7 +53,9 @@ def unfinished(folder: Path, progress: dict) -> str:
 
 
 def sparkline(points: list[tuple[int, float]]) -> str:
-    values = [value for _, value in points]
+    values = [value for _, value in points if math.isfinite(value)]
+    if not values:
+        return ""
     low, span = min(values), max(values) - min(values) or 1.0
     return "".join(BLOCKS[min(int((value - low) / span * len(BLOCKS)), len(BLOCKS) - 1)] for value in values)
 

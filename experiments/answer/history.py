@@ -1,10 +1,11 @@
 """How a run went: its learning curves and its last samples, from its own files, or from those that were committed."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from experiments.record.metrics_log import read_metrics
+from experiments.record.metrics_file import read_metrics
 from experiments.record.result import INSIDE
 
 Curves = dict[str, list[tuple[int, float]]]  # metric → (optimiser step, value)
@@ -38,7 +39,7 @@ def samples(path: Path) -> list[dict[str, str]]:
     """The last block of samples.txt, of the test split where there is one: a mapping from column to text a sample."""
     if not path.exists():
         return []
-    blocks = path.read_text(errors="replace").split("--- ")
+    blocks = re.split(r"^--- ", path.read_text(errors="replace"), flags=re.MULTILINE)
     block = next((block for block in blocks[::-1] if block.startswith("test/")), blocks[-1]).splitlines()[1:]
     rows: list[dict[str, str]] = []
     for line in block:

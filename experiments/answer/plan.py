@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from experiments.launch.progress import clock
 from experiments.launch.question import BadInput
 
@@ -17,6 +15,7 @@ from .render import as_terminal, machine
 from .results import Arm, Group
 from .statistics import detectable, mean_sd, paired, seeds_needed
 from .table import choices_of, finished, in_order
+from .tuning import tuned
 
 MOST = 30  # seeds
 
@@ -62,6 +61,7 @@ def pilot(group: Group) -> list[Comparison]:
     Raises:
         BadInput: where there is none.
     """
+    group = tuned(group)
     question, found = group.question, []
     first = question.varied[question.contrast][0]
     for arm in in_order(question, group.results):
@@ -73,85 +73,108 @@ def pilot(group: Group) -> list[Comparison]:
         mean, sd = mean_sd([values[s] - base_values[s] for s in both])
         found.append(Comparison(label(choices_of(question, arm)), mean, sd, len(both), seconds_of(group, arm)))
     if not found:
-        raise BadInput(f"no two seeds of {question.name} to plan from; a pilot: `ablate run {question.name} --seeds 2`")
+        raise BadInput(f"no two seeds of {question.name} to plan from: `ablate run … --seeds 2` is a pilot")
     return found
 
 
-def seconds_of(group: Group, arm: Arm) -> float:
-    return fmean(wall_seconds(result) for result in group.results[arm].values())
+def seconds_of(group: Group, arm: Arm) -> float | None:
+    """Wall seconds of a run that did not crash; None without one."""
+    whole = [wall_seconds(result) for result in group.results[arm].values() if result["status"] != "failed"]
+    return fmean(whole) if whole else None
 
 
-def total_seconds(group: Group, seeds: int, jobs: int) -> float:
-    """Of all arms of the question; an arm that the pilot lacks counts as a mean one."""
-    known = [seconds_of(group, arm) for arm in group.results]
-    return seeds * fmean(known) * len(group.question.arms()) / jobs
+def seconds_of_a_seed(group: Group) -> float:
+    """Of all arms, one process, every rate that is tried; an arm that the pilot lacks counts as a mean one."""
+    known = [seconds for arm in group.results if (seconds := seconds_of(group, arm)) is not None]
+    return fmean(known) * len(group.question.arms())
 
 
-def plan(group: Group, *, effect: float | None, budget: float | None, jobs: int) -> tuple[Plan, str]:
-    """The plan and what is to be read of it.
+def comparisons_of(group: Group) -> int:
+    """How many the table will correct for."""
+    question = tuned(group).question
+    return len(question.arms()) - len(question.arms()) // len(question.varied[question.contrast])
+
+
+def plan(
+    group: Group, *, effect: float | None, budget: float | None, jobs: int, words: str
+) -> tuple[Plan | None, str]:
+    """The plan and what is to be read of it; no plan where nothing that could be run would find the effect.
 
     Args:
+        group: as it was run, with every rate that was tried.
         effect: the difference that shall be found, in the metric's unit; each comparison's own of the pilot if None.
         budget: seconds of wall time; None for as long as it takes.
         jobs: runs at a time.
+        words: what `ablate run` takes to ask this question in these settings.
     """
-    comparisons = pilot(group)
-    wanted = {c.name: seeds_needed(abs(effect or c.difference), c.sd, most=MOST) if c.sd else 2 for c in comparisons}
-    an_seed, arms = total_seconds(group, 1, jobs), len(group.question.arms())
-    seeds = max((n for n in wanted.values() if n), default=2) if budget is None else min(int(budget / an_seed), MOST)
-    within_reach = {c.name: detectable(c.sd, seeds) for c in comparisons} if seeds > 1 else {}
-    body = [
-        [c.name, f"{c.difference:+.3g}", f"{c.sd:.3g}", str(c.n), str(wanted[c.name] or f"more than {MOST}"),
-         f"{within_reach[c.name]:.3g}" if within_reach else "–", clock(c.seconds)]
-        for c in comparisons
-    ]  # fmt: skip
+    compared, many = pilot(group), comparisons_of(group)
+    wanted = {
+        c.name: seeds_needed(abs(effect or c.difference), c.sd, many, most=MOST) if c.sd else 2 for c in compared
+    }
+    a_seed = seconds_of_a_seed(group)
+    reachable = [n for n in wanted.values() if n]
+    seeds = max(reachable, default=0) if budget is None else min(int(budget * jobs / a_seed), MOST)
+    within_reach = {c.name: detectable(c.sd, seeds, many) for c in compared} if seeds > 1 else {}
     target = "it" if effect is None else f"{effect:g}"
     heads = ["arm", "difference in the pilot", "noise (sd of differences)", "pilot's seeds",
              f"seeds to find {target}", f"found with {seeds} seeds", "a run"]  # fmt: skip
+    body = [
+        [c.name, f"{c.difference:+.3g}", f"{c.sd:.3g}", str(c.n), str(wanted[c.name] or f"more than {MOST}"),
+         f"{within_reach[c.name]:.3g}" if within_reach else "–", clock(c.seconds)]
+        for c in compared
+    ]  # fmt: skip
     hardware = sorted({machine(r["hardware"]) for of_arm in group.results.values() for r in of_arm.values()})
-    said = [as_terminal(heads, body), f"measured on {'; '.join(hardware)}; found: in four of five repetitions, p < .05"]
+    strict = f"at p < .05 / {many}, Holm's strictest step"
+    where = "; ".join(hardware)
+    said = [as_terminal(heads, body), f"Found: in four of five repetitions, {strict}. Measured on {where}."]
+    if out_of_reach := [name for name, n in wanted.items() if n is None]:
+        said.append(f"Out of reach, more than {MOST} seeds: {'; '.join(out_of_reach)}.")
     if seeds > 1:
-        command = f"ablate run {group.question.name} --seeds {seeds} --jobs {jobs}"
-        said.append(f"{seeds} seeds of {arms} arms take about {clock(an_seed * seeds)}, {jobs} at a time: {command}")
-    else:
-        said.append(advice(group, comparisons, budget, jobs))
+        runs = len(group.question.arms()) * seeds
+        said.append(f"{runs} runs take about {clock(a_seed * seeds / jobs)}, {jobs} at a time: "
+                    f"ablate run {words} --seeds {seeds} --jobs {jobs}")  # fmt: skip
+    elif budget is not None:
+        said.append(too_little(group, budget, jobs))
+    said += shorter(group, a_seed / jobs, {name: n for name, n in wanted.items() if n})
     promise = Plan(
-        group.question.name, group.variant, seeds, an_seed * seeds * jobs, within_reach, time.strftime("%F %T")
+        group.question.name, group.variant, seeds, a_seed * seeds, within_reach, time.strftime("%F %T")
     )
-    return promise, "\n\n".join([*said, *shorter(group, an_seed)])
+    return promise if seeds > 1 else None, "\n\n".join(said)
 
 
-def advice(group: Group, comparisons: list[Comparison], budget: float, jobs: int) -> str:
-    """Where two seeds of all arms do not fit: how many arms would, dearest dropped first."""
-    question, mean = group.question, total_seconds(group, 1, jobs) / len(group.question.arms())
-    arms = int(budget / (2 * mean))
-    if arms < 2:
-        return f"two seeds of two arms alone take {clock(4 * mean)}: the budget is too small, or the recipe too long"
-    kept = sorted(comparisons, key=lambda c: c.seconds)[: arms - 1]
-    names = ", ".join(c.name for c in comparisons if c not in kept)
-    return f"two seeds of all {len(question.arms())} arms do not fit; drop {names} (--only), and the baseline and " \
-           f"{', '.join(c.name for c in kept)} do"  # fmt: skip
+def too_little(group: Group, budget: float, jobs: int) -> str:
+    """What to drop where two seeds of all arms do not fit."""
+    costs = {arm: seconds for arm in group.results if (seconds := seconds_of(group, arm)) is not None}
+    dear = sorted(costs, key=costs.__getitem__, reverse=True)[:3]
+    names = "; ".join(f"{label(choices_of(group.question, arm))} ({clock(costs[arm])})" for arm in dear)
+    fit = int(budget * jobs / fmean(costs.values()))
+    wanted = 2 * len(group.question.arms())
+    return (
+        f"Two seeds of all arms are {wanted} runs, and about {fit} fit into the budget. Drop arms or strata by --only "
+        f"(the dearest a run: {names}), or shorten the recipe."
+    )
 
 
-def shorter(group: Group, an_seed: float) -> list[str]:
-    """Whether the effect shows earlier in training: the pilot's own validation curves, at each of their steps."""
+def shorter(group: Group, a_seed: float, needed_at_the_end: dict[str, int]) -> list[str]:
+    """Whether the differences show with fewer seconds earlier in training, by the pilot's own validation curves."""
+    group = tuned(group)
     metric, lines = "valid/" + group.question.metric.split("/")[-1], []
-    first = group.question.varied[group.question.contrast][0]
+    first, many = group.question.varied[group.question.contrast][0], comparisons_of(group)
     curves = {arm: course(group, arm, metric) for arm in group.results}
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values()))) if curves else []
     for step in steps[:-1]:
-        needed = []
+        needed: list[int | None] = []
         for arm, curve in curves.items():
-            base = curves.get((first, *arm[1:]), {}).get(step, [])
-            if arm[0] != first and len(base) == len(curve[step]) > 1:
-                found = paired(dict(enumerate(curve[step])), dict(enumerate(base)))
-                sd = float(np.std(np.array(curve[step]) - np.array(base), ddof=1))
-                needed.append(seeds_needed(abs(found.mean), sd, most=MOST) if sd and found.mean else 2)
+            found = paired(curve[step], curves[first, *arm[1:]][step]) if (first, *arm[1:]) in curves else None
+            if arm[0] != first and label(choices_of(group.question, arm)) in needed_at_the_end:
+                seen = found is not None and found.sd and found.mean
+                needed.append(seeds_needed(abs(found.mean), found.sd, many, most=MOST) if seen else None)
         if needed and all(needed):
             share = step / steps[-1]
-            time_needed = clock(an_seed * share * max(needed))
-            lines.append(f"  step {step} ({share:.0%} of the training): {max(needed)} seeds, about {time_needed}")
-    title = f"On {metric} the pilot's differences would be found earlier (a shorter recipe's schedule is another one):"
+            if share * max(needed) < max(needed_at_the_end.values()):
+                spent = clock(a_seed * share * max(needed))
+                lines.append(f"  step {step} ({share:.0%} of the training): {max(needed)} seeds, about {spent}")
+    title = f"On {metric} the same differences would be found sooner (a shorter recipe's schedule is another one):"
     return ["\n".join([title, *lines])] if lines else []
 
 
@@ -167,14 +190,13 @@ def held_against(group: Group, out: Path) -> str | None:
     path = out / group.question.name / "plan.json"
     if not path.exists() or (promise := json.loads(path.read_text()))["variant"] != group.variant:
         return None
-    seeds = {seed for found in group.results.values() for seed in found}
-    if len(seeds) < promise["seeds"]:
+    if len(seeds := set.intersection(*(set(found) for found in group.results.values()))) < promise["seeds"]:
         return None
     first = sorted(seeds)[: promise["seeds"]]
     took = sum(wall_seconds(r) for found in group.results.values() for seed, r in found.items() if seed in first)
-    planned = promise["detectable"]
+    planned, many = promise["detectable"], comparisons_of(group)
     body = [
-        [c.name, f"{planned[c.name]:.3g}", f"{detectable(c.sd, promise['seeds']):.3g}"]
+        [c.name, f"{planned[c.name]:.3g}", f"{detectable(c.sd, promise['seeds'], many):.3g}"]
         for c in pilot(group)
         if c.name in planned
     ]

@@ -42,7 +42,7 @@ def cells(row: Row, digits: int) -> list[str]:
         f"[{number(difference.low, '+')}, {number(difference.high, '+')}]" if interval else NOTHING,
         NOTHING if row.p is None else p_value(row.p),
         NOTHING if row.noise is None else number(row.noise),
-        NOTHING if difference is None or difference.detectable is None else number(difference.detectable),
+        NOTHING if row.detectable is None else number(row.detectable),
         NOTHING if row.parameters is None else f"{row.parameters:,}",
         NOTHING if row.flops is None else f"{row.flops:.2e}",
         NOTHING if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",

@@ -35,8 +35,9 @@ def views(group: Group, entity: str, project: str) -> Views:
 
 
 def ours(group: Group) -> list[expr.FilterExpr]:
-    """The runs of this question and recipe."""
-    return [expr.Metric("JobType") == group.question.name, expr.Config("recipe") == group.recipe]
+    """The runs of this question, recipe and variant."""
+    named = {"recipe": group.recipe, "variant": group.variant}
+    return [expr.Metric("JobType") == group.question.name, *(expr.Config(key) == name for key, name in named.items())]
 
 
 def bars(group: Group) -> list[wr.BarPlot]:

@@ -2,29 +2,50 @@
 
 import shlex
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from experiments.launch.question import ROOT, SEED, Value
-from experiments.record.identity import merged, portable, recipe_name
+from experiments.launch.question import ROOT, SEED, BadInput, Value
+from experiments.record.identity import find_file, merged, portable, recipe_name
 
 from .results import Group
 
 
 def command_of(group: Group, arm: dict[str, Value], seed: int) -> str:
     """One run, from the project's folder: the recipe, what the settings add to it, arm and seed."""
-    files = [recipe_files().get(name, f"{name}.yaml") for name in group.recipe.split("+")]
-    known = settings_of(tuple(files)) if all((ROOT / file).exists() for file in files) else {}
+    files = recipes(group)
+    known = settings_of(tuple(files))
     added = {key: value for key, value in group.settings.items() if known.get(key) != value}
-    if isinstance(identity := added.get("data.dataset"), str) and identity.startswith("folder "):
-        added["data.dataset"] = identity.split()[1]  # a folder is known by its name and content, not by its place
-    if group.question.path.parent == ROOT / "sweeps":
-        asked = group.question.name
-    else:
-        asked = str(group.question.path)
+    for key in ("data.dataset", "model.checkpoint"):  # known by name and content, not by place
+        kind, _, rest = str(added.get(key)).partition(" ")
+        if kind in ("folder", "file"):
+            added[key] = rest.rpartition(" ")[0]
+    path = group.question.path.resolve()
+    asked = group.question.name if path.parent == ROOT / "sweeps" else str(path)
     flags = {key: value for key, value in {**added, **arm, SEED: seed}.items() if key != "downstream.recipes"}
     words = ["python", "-m", "experiments.train", "fit", "--question", asked]
     words += [word for file in files for word in ("--config", file)]
     return shlex.join([*words, *(f"--{key}={value}" for key, value in flags.items())])
+
+
+def recipes(group: Group) -> list[str]:
+    """The files behind the recipe's name: the question's own, or those of the project.
+
+    Raises:
+        BadInput: a recipe that lies elsewhere, of results that were asked for by --recipe.
+    """
+    command = group.question.command
+    own = [value for flag, value in zip(command, command[1:], strict=False) if flag == "--config"]
+    if recipe_name(own) == group.recipe:
+        return [placed(find_file(file).resolve()) for file in own]
+    if missing := [name for name in group.recipe.split("+") if name not in recipe_files()]:
+        raise BadInput(f"the recipe {missing[0]} is none of the project's: give it by --recipe")
+    return [recipe_files()[name] for name in group.recipe.split("+")]
+
+
+def placed(path: Path) -> str:
+    """From the project's folder, where it lies below."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
 @lru_cache

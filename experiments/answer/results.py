@@ -77,7 +77,7 @@ def as_asked(found: list[Group], question: Question, out: Path) -> list[Group]:
 
     def alike(group: Group) -> bool:
         data = str(group.settings.get("data.dataset"))
-        elsewhere = not name.startswith("folder ") and data.startswith(f"folder {name} ")
+        elsewhere = not name.startswith("folder ") and data.startswith(f"folder {name.rpartition('/')[2]} ")
         return group.variant == (digest(run.settings | {"data.dataset": data}) if elsewhere else run.variant)
 
     return [group for group in found if group.recipe == question.recipe and alike(group)]

@@ -9,15 +9,14 @@ from scipy import optimize, stats
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline: seed by seed where two or more are shared, else between two independent samples.
+    """Arm minus baseline: seed by seed over the shared seeds; between two independent samples where none is shared.
 
     Attributes:
         mean: of the differences.
         low, high: its 95 % confidence interval (Student's t, n - 1 degrees of freedom; Welch's where unpaired).
         p: two-sided t-test, paired or Welch's; None where nothing varies or there is one only.
         n: seeds that both have; of an unpaired one the fewer of the two.
-        detectable: the smallest true difference that n such pairs would find at p < .05 in four of five repetitions,
-            from their own spread; None where unpaired.
+        sd: of the differences seed by seed; None where unpaired or alone.
         is_paired: False for Welch's test.
     """
 
@@ -26,7 +25,7 @@ class Difference:
     high: float | None
     p: float | None
     n: int
-    detectable: float | None = None
+    sd: float | None = None
     is_paired: bool = True
 
 
@@ -46,8 +45,8 @@ def paired(arm: dict[int, float], baseline: dict[int, float]) -> Difference | No
         return Difference(mean, None, None, None, len(seeds))
     test = stats.ttest_rel(a, b)
     interval = test.confidence_interval(0.95)
-    least = detectable(float(np.std(a - b, ddof=1)), len(seeds))
-    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), len(seeds), least)
+    sd = float(np.std(a - b, ddof=1))
+    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), len(seeds), sd)
 
 
 def welch(arm: dict[int, float], baseline: dict[int, float]) -> Difference | None:
@@ -81,21 +80,26 @@ def power(effect: float, sd: float, n: int, level: float = 0.05) -> float:
 
 
 @lru_cache
-def detectable_in_sd(n: int, wanted: float) -> float:
-    high = 1.0
-    while power(high, 1.0, n) < wanted:
+def detectable_in_sd(n: int, comparisons: int, wanted: float) -> float:
+    high, level = 1.0, 0.05 / comparisons
+    while power(high, 1.0, n, level) < wanted:
         high *= 2
-    return float(optimize.brentq(lambda effect: power(effect, 1.0, n) - wanted, 0.0, high, xtol=1e-9))
+    return float(optimize.brentq(lambda effect: power(effect, 1.0, n, level) - wanted, 0.0, high, xtol=1e-9))
 
 
-def detectable(sd: float, n: int, wanted: float = 0.8) -> float:
-    """The smallest true difference that is found with that power."""
-    return sd * detectable_in_sd(n, wanted)
+def detectable(sd: float, n: int, comparisons: int = 1, wanted: float = 0.8) -> float:
+    """The smallest true difference that is found with that power.
+
+    Args:
+        comparisons: of the table: Holm's strictest step tests at .05 / comparisons, which any of them may have to pass.
+    """
+    return sd * detectable_in_sd(n, comparisons, wanted)
 
 
-def seeds_needed(effect: float, sd: float, wanted: float = 0.8, most: int = 1000) -> int | None:
+def seeds_needed(effect: float, sd: float, comparisons: int = 1, wanted: float = 0.8, most: int = 1000) -> int | None:
     """The fewest seeds with which a paired test finds the effect; None beyond `most`."""
-    return next((n for n in range(2, most + 1) if power(effect, sd, n) >= wanted), None)
+    level = 0.05 / comparisons
+    return next((n for n in range(2, most + 1) if power(effect, sd, n, level) >= wanted), None)
 
 
 def holm(p_values: list[float]) -> list[float]:

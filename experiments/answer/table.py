@@ -9,7 +9,7 @@ from experiments.launch.question import Question, short
 
 from .claims import claim_of
 from .results import Arm, Group
-from .statistics import Difference, compared, fisher, holm, mean_sd
+from .statistics import Difference, compared, detectable, fisher, holm, mean_sd
 
 NOT_INSIDE = ("recorded_at_step", "layer_gradient")
 
@@ -24,6 +24,8 @@ class Row:
         noise: the baseline's sd over its seeds: what a difference is to be seen beside.
         difference: to the baseline of its stratum; None for a baseline, and where a seed of either diverged.
         p: Holm's correction of the difference's p over all comparisons of the table.
+        detectable: the true difference that as many seeds with this spread find at Holm's strictest level, .05 over the
+            number of comparisons, in four of five repetitions.
         note: failures, missing seeds, what is not comparable.
     """
 
@@ -37,6 +39,7 @@ class Row:
     noise: float | None
     difference: Difference | None
     p: float | None
+    detectable: float | None
     parameters: int | None
     flops: float | None
     tokens_per_second: float | None
@@ -54,6 +57,8 @@ def rows_of(group: Group) -> list[Row]:
     tested = [r for r in rows if r.difference and r.difference.p is not None]
     for r, p in zip(tested, holm([r.difference.p for r in tested]), strict=True):
         r.p = p
+        if r.difference.sd is not None:
+            r.detectable = detectable(r.difference.sd, r.difference.n, len(tested))
     return rows
 
 
@@ -85,6 +90,9 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
     def average(key: str) -> float | None:
         return fmean(r[key] for r in done) if done else None
 
+    difference = compared(values, base_values) if compare else None
+    unpaired = ["no seed in common: Welch's test"] if difference is not None and not difference.is_paired else []
+    said = [group.tuned.get(arm), *unpaired, *notes(group, seeds, base_seeds, is_baseline)]
     return Row(
         choices=choices,
         is_baseline=is_baseline,
@@ -94,14 +102,15 @@ def row(group: Group, arm: Arm, baseline_arm: Arm, choices: dict[str, Any]) -> R
         lowest=min(values.values(), default=None),
         highest=max(values.values(), default=None),
         noise=mean_sd(list(base_values.values()))[1] if base_values and not is_baseline else None,
-        difference=compared(values, base_values) if compare else None,
+        difference=difference,
         p=None,
+        detectable=None,
         parameters=done[0]["parameters"] if done else None,
         flops=average("flops"),
         tokens_per_second=average("tokens_per_second"),
         peak_memory_bytes=average("peak_memory_bytes"),
         seconds=average("seconds"),
-        note="; ".join([*filter(None, [group.tuned.get(arm)]), *notes(group, seeds, base_seeds, is_baseline)]),
+        note="; ".join(filter(None, said)),
     )
 
 
@@ -131,8 +140,6 @@ def notes(group: Group, seeds, base_seeds, is_baseline: bool) -> list[str]:
         said.append(f"code {', '.join(sorted({r['code_fingerprint'] for r in seeds.values()}))}")
     if len(worlds := {r.get("world_size", 1) for r in (*seeds.values(), *base_seeds.values())}) > 1:
         said.append(f"{' and '.join(map(str, sorted(worlds)))} devices a run")
-    if not is_baseline and seeds and base_seeds and not set(seeds) & set(base_seeds):
-        said.append("no seed in common: Welch's test")
     if not is_baseline and base_seeds:
         said += against_baseline(seeds, base_seeds)
     return said

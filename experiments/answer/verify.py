@@ -10,7 +10,8 @@ from pathlib import Path
 from scipy import stats
 
 from experiments.launch.question import ROOT, BadInput
-from experiments.record.identity import arm_name
+from experiments.record.facts import code_fingerprint
+from experiments.record.identity import arm_name, identify
 from experiments.record.result import read_result
 
 from .reproduce import command_of
@@ -24,6 +25,7 @@ class Check:
     """One cell, before and now.
 
     Attributes:
+        now: None where it diverged.
         low, high: the 95 % prediction interval for one more run of this arm, from its n committed seeds:
             mean ± t(n - 1) · sd · √(1 + 1/n).
     """
@@ -31,15 +33,17 @@ class Check:
     cell: str
     metric: str
     before: float
-    now: float
+    now: float | None
     low: float
     high: float
 
     @property
     def holds(self) -> bool:
-        return self.low <= self.now <= self.high
+        return self.now is not None and self.low <= self.now <= self.high
 
     def __str__(self) -> str:
+        if self.now is None:
+            return f"{self.cell}: diverged, where {self.metric} {self.before:.4f} is committed"
         words = "lies within" if self.holds else "lies OUTSIDE"
         same = "equal to" if self.now == self.before else f"{self.now - self.before:+.4g} from"
         return (
@@ -52,6 +56,7 @@ def verify(group: Group, cell: str | None, out: Path) -> Check:
     """Trains the cell anew below `out`/verified, or takes the result that an earlier verification left there.
 
     Args:
+        group: as it was run, with every rate that was tried.
         cell: ARM/SEED as folders name them, patch_size=8/0 for instance; the first arm's first seed if None.
 
     Raises:
@@ -69,7 +74,8 @@ def verify(group: Group, cell: str | None, out: Path) -> Check:
         raise BadInput(f"--cell {cell}: needs a finished result and another seed of its arm for an interval")
     mean, sd = mean_sd(list(values.values()))
     half = float(stats.t.ppf(0.975, len(values) - 1)) * sd * (1 + 1 / len(values)) ** 0.5
-    now = carried_out(group, arm, seed, out / "verified")["metrics"][metric]
+    found = carried_out(group, arm, committed, out / "verified")
+    now = found["metrics"][metric] if found["status"] == "finished" else None
     return Check(f"{group.question.name} {cell}", metric, committed["metrics"][metric], now, mean - half, mean + half)
 
 
@@ -77,10 +83,23 @@ def named(group: Group, arm: tuple) -> dict:
     return dict(zip(group.question.varied, arm, strict=True))
 
 
-def carried_out(group: Group, arm: tuple, seed: int, folder: Path) -> dict:
-    words = shlex.split(command_of(group, named(group, arm), seed))[1:]
+def carried_out(group: Group, arm: tuple, committed: dict, folder: Path) -> dict:
+    """The result of the very run that is committed, made anew where no present code has made it yet.
+
+    Raises:
+        BadInput: the present recipe or data make another run of it, or it fails.
+    """
+    words = shlex.split(command_of(group, named(group, arm), committed["seed"]))[1:]
+    run = identify(words[words.index("fit") :], folder)
+    if run.key != committed["key"]:
+        raise BadInput(
+            f"the recipe or the data have changed since: the same words make run {run.key} now, not {committed['key']}"
+        )
+    path = run.folder / "result.json"
+    if path.exists() and read_result(path)["code_fingerprint"] != code_fingerprint():
+        run.folder.rename(run.folder.with_name(f"{run.folder.name}-{int(path.stat().st_mtime)}"))  # of older code
     env = {**os.environ, "ABLATE_OUT": str(folder)}
-    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
-    if ended.returncode:
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    if ended.returncode or not path.exists():
         raise BadInput(f"the run failed with status {ended.returncode}: {shlex.join(words)}")
-    return read_result(Path(ended.stdout.strip().splitlines()[-1].split()[-1]))
+    return read_result(path)

@@ -12,7 +12,7 @@ from typing import Any
 from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
-COLUMNS = ["time", "step", "metric", "value"]
+from .metrics_file import COLUMNS
 
 
 class MetricsLog(Logger):
@@ -66,16 +66,3 @@ class MetricsLog(Logger):
         pairs = zip(references, translations, strict=True)
         clean = ["\t".join(" ".join(text.split()) for text in pair) for pair in pairs]
         (self.folder / f"translations-{split}.tsv").write_text("\n".join(clean) + "\n")
-
-
-def read_metrics(path: Path) -> dict[str, dict[int, float]]:
-    """metric → step → value. Half-written lines of a killed run are passed over; the last writer of a step wins."""
-    table: dict[str, dict[int, float]] = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                try:
-                    table.setdefault(row["metric"], {})[int(row["step"])] = float(row["value"])
-                except (TypeError, ValueError):
-                    continue
-    return table

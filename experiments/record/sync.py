@@ -11,7 +11,7 @@ from rich.progress import track
 from experiments.launch.question import BadInput
 
 from .identity import Run
-from .metrics_log import read_metrics
+from .metrics_file import read_metrics
 from .result import read_result
 from .wandb_run import logged_in, wandb_logger
 

@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 from lightning.pytorch.loggers import WandbLogger
 
 from .identity import Run, arm_name
-from .metrics_log import read_metrics
+from .metrics_file import read_metrics
 
 
 def wandb_logger(run: Run, config: dict[str, Any]) -> WandbLogger:
@@ -27,7 +27,7 @@ def wandb_logger(run: Run, config: dict[str, Any]) -> WandbLogger:
         tags=[run.question, run.recipe],
         id=None if by_agent else f"{run.question}-{run.key}",
         resume=None if by_agent else "allow",
-        config={**config, "arm": arm, "seed": run.seed, "recipe": run.recipe},
+        config={**config, "arm": arm, "seed": run.seed, "recipe": run.recipe, "variant": run.variant},
         offline=os.environ["WANDB_MODE"] == "offline",
     )
 

@@ -4,13 +4,15 @@ import os
 import re
 import shutil
 import time
+from urllib.parse import unquote
 
 import pytest
 from test_table import put, result
 from typer.testing import CliRunner
 
-from experiments.answer import dashboard, results
+from experiments.answer import charts, dashboard, results
 from experiments.answer.history import POINTS, history
+from experiments.answer.table import rows_of
 from experiments.cli import app
 from experiments.launch.question import read
 
@@ -58,7 +60,7 @@ def test_every_figure_of_the_table_and_every_command_stands_on_the_page(page):
     assert text.count("<svg") > 15 and text.count("<svg") == text.count('role="img"')
     assert "python -m experiments.train fit --question score_divisor" in text
     assert not re.search(r'(src|href)="(https?:)?//', text), "nothing from a network"
-    assert "der" in text and "Samples, side by side" in text
+    assert "die roten Könige geben dem Hund" in text or "dieser stille Lehrer kann im Garten lachen" in text
     assert 'http-equiv="refresh"' not in text, "nothing is running"
 
 
@@ -202,17 +204,80 @@ def test_while_a_run_is_going_on_the_page_loads_itself_again(tmp_path, monkeypat
     assert "No results yet" in page.read_text()
 
 
+def results_of(question, tmp_path, metrics_of):
+    """One result an arm and seed: (metrics, status) by metrics_of; None leaves it out."""
+    for arm in question.arms():
+        for seed in question.seeds:
+            if (found := metrics_of(arm, seed)) is None:
+                continue
+            metrics, status = found
+            key = f"{'-'.join(map(str, arm.values()))}-{seed}"
+            more = {"arm": arm, "seed": seed, "metrics": metrics, "status": status, "key": key, "config": arm}
+            put(tmp_path, **{**result(("one", 16), 0), **more, "question": question.name})
+    return results.groups(question, tmp_path)[-1]
+
+
+def test_an_arm_without_diagnostics_lends_no_other_its_values(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "none")
+
+    def metrics_of(arm, seed):
+        divisor, size = arm.values()
+        if (divisor, size) == ("sqrt_d_k", 16):
+            return {}, "failed"
+        return {"test/bleu": 1.0, "end/a/entropy": 1.0 if divisor == "sqrt_d_k" else 0.1}, "finished"
+
+    group = results_of(read("score_divisor").with_seeds(2), tmp_path, metrics_of)
+    drawn = charts.why(group).to_dict()["data"]["values"]
+    assert {(point["contrast"], point["value"]) for point in drawn} == {("sqrt_d_k", 1.0), ("one", 0.1)}
+    assert sum(point["contrast"] == "sqrt_d_k" for point in drawn) == 2
+
+
+def test_a_learning_curve_is_a_mean_of_the_same_seeds_everywhere(tmp_path, monkeypatch):
+    """The seed that diverged is left out, and named in the arm's label."""
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "none")
+    group = results_of(
+        read("cross_attention").with_seeds(3), tmp_path,
+        lambda arm, seed: ({}, "diverged") if seed == 2 else ({"test/bleu": 5.0}, "finished"),
+    )  # fmt: skip
+    for arm, seeds in group.results.items():
+        for seed, found in seeds.items():
+            steps = range(10, 50 if seed == 2 else 100, 10 if seed else 20)
+            rows = [f"0,{step},train/loss,{1000 if seed == 2 else step + seed}" for step in steps]
+            (group.folders[found["key"]] / "metrics.csv").write_text("\n".join(["time,step,metric,value", *rows]))
+        assert charts.course(group, arm, "train/loss") == {step: {0: step, 1: step + 1} for step in (10, 30, 50, 70, 90)}
+    dots = charts.dots(group, rows_of(group)).to_dict()
+    named = {point["arm"] for layer in dots["layer"] for point in layer["data"]["values"]}
+    assert named == {"present (1 of 3 diverged)", "absent (1 of 3 diverged)"}
+
+
+def test_what_a_sweep_file_says_is_text_on_the_page(tmp_path):
+    drawn = charts.svg(charts.matrices({"x": {"rows": None, "columns": None, "weights": [[1.0]]}}), 'a" onload="alert(1)')
+    assert "onload=" not in drawn.replace("onload=&", "") and "&#34;" in drawn
+
+
+def test_logs_are_found_from_the_page_wherever_it_lies(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "none")
+    out = tmp_path / "my runs"
+    group = results_of(read("cross_attention").with_seeds(1), out, lambda arm, seed: ({"test/bleu": 5.0}, "finished"))
+    for folder in group.folders.values():
+        (folder / "log.txt").write_text("said")
+    for page in (out / "dashboard.html", out / "cross_attention" / "dashboard.html", tmp_path / "elsewhere" / "page.html"):
+        dashboard.write([group.question], out, page, "code")
+        links = re.findall(r'<a href="([^"#]+)">log</a>', page.read_text())
+        assert len(links) == 2 and all((page.parent / unquote(link)).read_text() == "said" for link in links)
+
+
 def test_the_history_of_a_run(tmp_path):
     lines = ["time,step,metric,value", *(f"0,{step},train/loss,{step / 7}" for step in range(1, 101)), "0,50,valid/nll,1.234567"]
     (tmp_path / "metrics.csv").write_text("\n".join([*lines, "0,100,test/bleu,3", "0,10"]))
     (tmp_path / "samples.txt").write_text(
         "--- valid/samples at step 50\n      source  old\n translation  alt\n"
-        "--- valid/samples at step 100\n      source  a b\n translation  x y\n      source  c\n translation  z\n"
+        "--- valid/samples at step 100\n      source  a b\n translation  x y\n      source  c --- d\n translation  z\n"
     )
     curves, said = history(tmp_path)
     assert set(curves) == {"train/loss", "valid/nll"} and curves["valid/nll"] == [(50, 1.2346)]
     assert len(curves["train/loss"]) <= POINTS and curves["train/loss"][-1] == (100, 14.286)
-    assert said == [{"source": "a b", "translation": "x y"}, {"source": "c", "translation": "z"}]
+    assert said == [{"source": "a b", "translation": "x y"}, {"source": "c --- d", "translation": "z"}]
 
 
 def test_the_command(tmp_path):

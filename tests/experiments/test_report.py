@@ -46,7 +46,7 @@ def test_the_report_holds_claim_table_bars_curves_and_the_questions_runs(group, 
     for spec in (built, workspace):
         filters = [f["filters"] for f in find(spec, "filters") if isinstance(f, dict)]
         assert {(f["key"]["name"], f["value"]) for f in filters[0]} == {
-            ("jobType", "score_divisor"), ("recipe", group.recipe),
+            ("jobType", "score_divisor"), ("recipe", group.recipe), ("variant", group.variant),
         }  # fmt: skip
     assert of_type(workspace, "Media Browser")
 

@@ -270,7 +270,7 @@ def test_requeued_preempted_and_without_its_launcher_a_question_ends_in_one_comp
         metrics = result["metrics"]
         assert result["steps"] == 1500 and metrics["test/accuracy"] > 80
     for path in out.glob("patch_size/*/*/*/metrics.csv"):
-        from experiments.record.metrics_log import read_metrics
+        from experiments.record.metrics_file import read_metrics
 
         steps = sorted(read_metrics(path)["valid/accuracy"])
         assert steps == list(range(50, 1501, 50)), "no gap, no double"

@@ -61,7 +61,7 @@ def test_welch_by_hand_and_by_scipy():
     """(1, 3) and (10, 14): variances 2 and 8, t = 10 / √(2/2 + 8/2), 25 / (1/1 + 16/1) degrees of freedom."""
     found = welch({0: 10.0, 1: 14.0}, {2: 1.0, 3: 3.0})
     df = 25 / 17
-    assert (found.mean, found.n, found.is_paired, found.detectable) == (10, 2, False, None)
+    assert (found.mean, found.n, found.is_paired, found.sd) == (10, 2, False, None)
     assert found.p == pytest.approx(2 * stats.t.sf(10 / math.sqrt(5), df), rel=1e-9)
     assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, df) * math.sqrt(5), rel=1e-9)
     assert welch({0: 1.0}, {1: 2.0, 2: 3.0}).p is None and welch({}, {1: 2.0}) is None
@@ -84,6 +84,8 @@ def test_the_smallest_detectable_effect_is_found_in_four_of_five():
     assert detectable(2.0, 5) == pytest.approx(2 * detectable(1.0, 5), rel=1e-6)
     assert seeds_needed(detectable(2.0, 5) * 1.001, 2.0) == 5 and seeds_needed(detectable(2.0, 5) * 0.99, 2.0) == 6
     assert seeds_needed(0.001, 1.0) is None
+    assert power(detectable(2.0, 5, comparisons=3), 2.0, 5, 0.05 / 3) == pytest.approx(0.8, abs=1e-6), "after Holm"
+    assert detectable(2.0, 5, comparisons=3) > detectable(2.0, 5) and seeds_needed(3.4, 2.0, comparisons=3) > 5
 
 
 def simulated(effect, n, repetitions, rng):

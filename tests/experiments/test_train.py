@@ -15,7 +15,8 @@ from experiments import train as program
 from experiments.launch.keys import accepts, hint_of
 from experiments.launch.question import ROOT, BadInput
 from experiments.record.identity import identify, load_recipe, merged
-from experiments.record.metrics_log import MetricsLog, read_metrics
+from experiments.record.metrics_file import read_metrics
+from experiments.record.metrics_log import MetricsLog
 from experiments.record.result import REQUIRED, read_result
 
 RECIPES = sorted((ROOT / "experiments/recipes/translation").glob("*.yaml"))

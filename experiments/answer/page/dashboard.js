@@ -18,6 +18,7 @@ document.getElementById("language").onclick = () => language(root.dataset.langua
 // sorting: by number where a cell begins with one
 function value(row, column) {
   const text = row.cells[column].innerText.trim();
+  if (/^\d+(:\d\d)+$/.test(text)) return text.split(":").reduce((sum, part) => 60 * sum + Number(part), 0);
   const number = parseFloat(text.replace(/,/g, "").replace(/^[<[]/, ""));
   return Number.isNaN(number) ? text : number;
 }
