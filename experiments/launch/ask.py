@@ -58,9 +58,14 @@ def ask(question: Question, out: Path, engine: Callable[[list[Job], Path], Engin
         from .check import check
 
         print(f"{question.name}: {len(todo)} of {len(question.runs())} runs to do; checking the arms", file=sys.stderr)
-        check(question)
         waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(todo)]
         runner = engine(waiting, out / question.name)
+        runner.prepare()
+        try:
+            check(question)
+        except BaseException:
+            runner.stop()
+            raise
         with Display(len(waiting)) as display:
             for state in runner.states():
                 display.show(state)

@@ -1,12 +1,10 @@
 """The local engine: a pool of processes on this machine, each one run, with the arguments W&B's agent would pass."""
 
-import ctypes
 import json
 import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ from typing import Any
 from experiments.record.identity import Run, merged
 from experiments.record.result import finished, read_result
 
+from .nursery import PROGRAM, Forked, Nursery
+from .processes import die_with_parent
 from .question import BadInput
 
 PATIENCE = 10  # seconds between asking a run to stop and killing it
@@ -28,7 +28,7 @@ class Job:
 
     run: Run
     command: list[str]
-    process: subprocess.Popen | None = None
+    process: subprocess.Popen | Forked | None = None
     slot: int = 0
     started: float = 0.0
     outcome: str = "waiting"
@@ -52,6 +52,12 @@ class Engine:
 
     def __init__(self, jobs: list[Job]) -> None:
         self.waiting, self.running, self.ended = list(jobs), [], []
+
+    def prepare(self) -> None:
+        """What may be done while the arms are still being checked."""
+
+    def stop(self) -> None:
+        """Undoes it where nothing is run after all."""
 
     @abstractmethod
     def states(self) -> Iterator["Engine"]:
@@ -97,7 +103,15 @@ class Pool(Engine):
             raise BadInput(f"--gpus-per-run {gpus_per_run}, but a run uses trainer.devices {ranks}")
         self.gpus_per_run = wanted or max(1, len(self.gpus) // jobs)
         self.jobs = min(jobs, len(self.gpus) // wanted) if wanted else jobs
+        self.nursery: Nursery | None = None
         self.threads = max(1, (os.cpu_count() or 1) // (self.jobs * ranks))
+
+    def prepare(self) -> None:
+        """Starts what runs are forked from, where there is no GPU and one of them asks for this project's program."""
+        ours = [job for job in self.waiting if job.command[1:3] == PROGRAM]
+        if ours and not self.gpus:
+            run = ours[0].run
+            self.nursery = Nursery(run.out / run.question, environment(str(run.out), self.threads))
 
     def states(self, every: float = 0.3) -> Iterator["Pool"]:
         """Until all have ended. Leaving it early, by an exception too, stops what is running."""
@@ -125,10 +139,13 @@ class Pool(Engine):
         job.started, job.outcome = time.time(), "running"
         with job.log.open("a") as log:
             print(f"$ {shlex.join(job.command)}", file=log, flush=True)
-            job.process = subprocess.Popen(
-                job.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                env=self.environment(job), start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+            if self.nursery and job.command[1:3] == PROGRAM:
+                job.process = self.nursery.start(job.command, self.environment(job), job.log)
+            else:
+                job.process = subprocess.Popen(
+                    job.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                    env=self.environment(job), start_new_session=True, preexec_fn=die_with_parent,
+                )  # fmt: skip
         self.running.append(job)
 
     def environment(self, job: Job) -> dict[str, str]:
@@ -153,6 +170,8 @@ class Pool(Engine):
             job.outcome = "interrupted"
         self.ended += self.running
         self.running = []
+        if self.nursery:
+            self.nursery.close()
 
 
 def why(job: Job) -> str:
@@ -173,15 +192,12 @@ def environment(out: str, threads: int) -> dict[str, str]:
 def kill(job: Job, how: signal.Signals) -> None:
     """The run and all its children: loader workers, W&B's helper."""
     try:
-        os.killpg(job.process.pid, how)
+        if isinstance(job.process, Forked):
+            job.process.signal(how)
+        else:
+            os.killpg(job.process.pid, how)
     except ProcessLookupError:
         pass
-
-
-def die_with_parent() -> None:
-    """A killed launcher takes its runs with it (Linux): else they would go on unseen, holding their locks."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def visible_gpus() -> list[str]:

@@ -83,7 +83,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
         time.sleep(0.5)
-        alive = subprocess.run(["pgrep", "-f", f"question {path}"], capture_output=True, text=True).stdout
+        alive = subprocess.run(["pgrep", "-f", f"nursery {killed}"], capture_output=True, text=True).stdout
         assert not alive, "the runs die with their launcher"
         assert time.monotonic() < deadline
     assert ablate("run", path, "--jobs", 2, out=killed).returncode == 0
@@ -110,7 +110,7 @@ def test_ctrl_c_stops_everything_and_says_how_to_go_on(tiny, tmp_path):
     launcher.send_signal(signal.SIGINT)
     said = launcher.communicate(timeout=30)[1]
     assert launcher.returncode == 130 and "the same command goes on" in said
-    assert not subprocess.run(["pgrep", "-f", f"question {path}"], capture_output=True, text=True).stdout
+    assert not subprocess.run(["pgrep", "-f", f"nursery {out}"], capture_output=True, text=True).stdout
 
 
 def test_a_diverged_arm_is_shown_and_a_crashed_one_names_its_log_and_the_others_go_on(tiny, tmp_path):
