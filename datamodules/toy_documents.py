@@ -13,6 +13,7 @@ introduced once ("a young queen") and taken up again ("the young queen", "she");
 
 import random
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from .toy_lexicon import (
@@ -172,6 +173,7 @@ class Storyteller:
             start = end
 
 
+@lru_cache(maxsize=1)
 def documents(*, train: int, held_out: int) -> dict[str, list[Document]]:
     """split → documents for train, valid and test; the held-out ones do not depend on `train`."""
     storyteller = Storyteller(seed=20181011)

@@ -17,6 +17,7 @@ from .keys import check_keys
 from .question import SEED, BadInput, Question, line_of
 
 if TYPE_CHECKING:
+    from datamodules.batching import TokenBudget
     from experiments.train import AblationCLI
 
 
@@ -41,9 +42,9 @@ def check(question: Question) -> int:
             if question.metric not in known:
                 raise BadInput(f"metric.name {question.metric!r} is not known; it takes {' | '.join(known)}")
             stratum = tuple(value for key, value in arm.items() if key != question.contrast)
-            hold_against(
-                bound, Bound(arm_name(arm), stratum, cli.flat, beginning(cli), cli.datamodule.fingerprint, reads(cli))
-            )
+            batches, data = cli.datamodule.batches("train"), cli.datamodule.fingerprint
+            found = {"beginning": beginning(cli, batches), "data": data, "tokens": reads(cli, batches)}
+            hold_against(bound, Bound(arm_name(arm), stratum, cli.flat, **found))
         except BadInput as error:
             raise BadInput(f"{where(question, str(error))}: {error}") from error
     return len(arms)
@@ -69,13 +70,13 @@ class Bound:
     tokens: float
 
 
-def beginning(cli: "AblationCLI") -> tuple[float, float]:
+def beginning(cli: "AblationCLI", batches: "TokenBudget") -> tuple[float, float]:
     import torch
 
     from experiments.record.outcome import few_examples
     from lit_modules.base import gradient_norm
 
-    batch = few_examples(cli.datamodule)
+    batch = few_examples(cli.datamodule, batches)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         loss = cli.model.training_loss(batch).smoothed
@@ -85,9 +86,9 @@ def beginning(cli: "AblationCLI") -> tuple[float, float]:
     return float(loss.detach()), norm
 
 
-def reads(cli: "AblationCLI") -> float:
+def reads(cli: "AblationCLI", batches: "TokenBudget") -> float:
     """Tokens of the whole training: those of a mean batch of its first epoch, times the batches that its steps take."""
-    trainer, batches = cli.config[cli.subcommand].trainer, cli.datamodule.batches("train")
+    trainer = cli.config[cli.subcommand].trainer
     an_epoch = sum(int(batches.lengths[batch].sum()) for batch in batches.batches())
     steps, epochs = trainer.max_steps, trainer.max_epochs
     by_steps = steps * trainer.accumulate_grad_batches * an_epoch / len(batches) if steps >= 0 else math.inf

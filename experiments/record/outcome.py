@@ -8,6 +8,7 @@ import lightning as L
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from datamodules.batching import TokenBudget
 from lit_modules.base import AblationModule
 from lit_modules.components.attention import attention_weights
 
@@ -40,9 +41,13 @@ def cost_per_token(model: AblationModule, data: L.LightningDataModule) -> tuple[
     return total / int(model.batch_tokens(batch)), 100 * of_attention / total
 
 
-def few_examples(data: L.LightningDataModule) -> dict[str, torch.Tensor]:
-    """The beginning of the first training batch."""
-    return data.batch_of("train", next(iter(data.batches("train")))[:FEW])
+def few_examples(data: L.LightningDataModule, batches: TokenBudget | None = None) -> dict[str, torch.Tensor]:
+    """The beginning of the first training batch.
+
+    Args:
+        batches: those of training, where they are made already.
+    """
+    return data.batch_of("train", next(iter(batches or data.batches("train")))[:FEW])
 
 
 OF_TRAINING = (
