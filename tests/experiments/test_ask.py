@@ -72,11 +72,11 @@ def test_from_sweep_file_to_table_and_nothing_to_do_the_second_time(tiny, tmp_pa
 
 
 def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_path):
-    path = tiny({**NORM, "trainer.max_steps": {"value": 80}, "trainer.val_check_interval": {"value": 20}})
+    path = tiny({**NORM, "trainer.max_steps": {"value": 40}, "trainer.val_check_interval": {"value": 10}})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert ablate("run", path, "--jobs", 2, out=whole).returncode == 0
     deadline = time.monotonic() + 100
-    for moment in (0.5, 12.0):
+    for moment in (0.5, 14.0):
         launcher = subprocess.Popen([*ABLATE, "run", str(path), "--jobs", "2"], env=environment(killed), cwd=ROOT,
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         time.sleep(moment)

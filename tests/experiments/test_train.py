@@ -228,6 +228,18 @@ def test_bad_input_is_one_message(flag, message):
         program.train(toy(flag))
 
 
+@pytest.mark.parametrize("wrong", ["tensor_parallel_size: auto", "save_distributed_checkpoint: true"])
+def test_a_model_is_divided_in_one_way_alone(tmp_path, wrong):
+    """By rows over all ranks, saved as one file: another mesh would train each rank on its own."""
+    right = {"data_parallel_size": "1", "tensor_parallel_size": "1", "save_distributed_checkpoint": "false"}
+    settings = {**right, **dict([wrong.split(": ")])}
+    inside = ", ".join(f"{key}: {value}" for key, value in settings.items())
+    strategy = f"{{class_path: lightning.pytorch.strategies.ModelParallelStrategy, init_args: {{{inside}}}}}"
+    (tmp_path / "divided.yaml").write_text(f"trainer: {{strategy: {strategy}}}\n")
+    with pytest.raises(BadInput, match=f"trainer.strategy.init_args.{wrong.split(': ')[0]}: .* is not supported; write"):
+        program.train(toy("--config", str(tmp_path / "divided.yaml")))
+
+
 @pytest.mark.parametrize("flag, message", [
     ("--data.target=fr", "no column 'fr'; it has en, de"),
     ("--model.position=learned", "only 4 learned positions: raise model.max_length"),
@@ -445,6 +457,11 @@ def test_wandb_gets_one_run_with_config_group_and_job_type():
     text = json.dumps(records)
     assert "score_divisor/translation-toy+smoke/" in text and "d_k=4,score_divisor=one seed 0" in text
     assert "model.arch.score_divisor" in text and "train/loss" in text
+    defined = [record["metric"] for record in records if "metric" in record]
+    (chosen,) = [metric for metric in defined if metric.get("name") == "valid/nll"]
+    assert chosen["step_metric"] == "trainer/global_step" and chosen["summary"] == {"min": True}, "best on validation"
+    files = folders[0] / "files/media"
+    assert len(list((files / "images/inside").glob("*.png"))) >= 4 and list((files / "table/valid").glob("samples*.json"))
 
 
 def test_the_saved_config_holds_no_logger():
