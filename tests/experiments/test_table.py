@@ -91,6 +91,24 @@ def test_markdown_csv_and_latex_hold_the_same_figures(out):
     assert line[2:6] == ["71.00 ± 2.65", "3", "-1.00", "[-3.48, +1.48]"]
 
 
+def test_json_agrees_with_the_others_to_the_digit(out):
+    """Its unrounded figures, rounded as the others round, are the others' figures."""
+    rows = json.loads(render(only_group(out), "json"))["rows"]
+    heads, *lines = cells_of(render(only_group(out), "csv"), "csv")
+    for row, line in zip(rows, lines, strict=True):
+        cell = dict(zip(heads, line, strict=True))
+        assert {name: str(value) for name, value in row["choices"].items()} == {n: cell[n] for n in row["choices"]}
+        if row["mean"] is None:
+            assert cell["test/bleu"] == "–" and cell["note"] == "missing"
+            continue
+        assert cell["test/bleu"] == f"{row['mean']:.2f} ± {row['sd']:.2f}" and cell["n"] == str(row["n"])
+        if found := row["difference"]:
+            assert cell["difference"] == f"{found['mean']:+.2f}"
+            assert cell["95 % interval"] == f"[{found['low']:+.2f}, {found['high']:+.2f}]"
+            assert cell["detectable"] == f"{row['detectable']:.2f}" and cell["noise"] == f"{row['noise']:.2f}"
+            assert float(cell["p (Holm)"].replace("<.001", "0")) == pytest.approx(row["p"], abs=0.0006)
+
+
 @pytest.mark.parametrize("columns", [40, 80, 300])
 def test_a_figure_is_never_cut_in_two(out, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

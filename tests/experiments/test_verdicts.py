@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,12 @@ def test_every_question_has_a_claim_whose_checks_name_its_arms_and_metrics(path)
         contrast = short(asked.contrast)
         assert check["arm"].get(contrast, choices[contrast][0]) != choices[contrast][0] or {"against", "than"} & set(check)
     assert claim.get("tune", LR) in asked.varied or "tune" not in claim
+    assert re.search("[a-z]", claim["english"]) and re.search("[\u4e00-\u9fff]", claim["chinese"])
+    assert len(claim["published"]) <= 3
+    for table in claim["published"]:
+        assert {"source", "where", "metric", "rows"} <= set(table) <= {"source", "where", "metric", "rows", "note"}
+        assert re.search(r"(19|20)\d\d|README|readme|hw\d", table["source"] + table["where"]) and table["rows"]
+        assert all(set(row) <= {"arm", "value", "sd"} and {"arm", "value"} <= set(row) for row in table["rows"])
 
 
 def metrics_of_bert() -> set[str]:
