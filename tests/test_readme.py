@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from experiments.answer import figures
-from experiments.cli import from_words
+from experiments.commands.options import from_words
 from experiments.launch.question import ROOT, BadInput
 
 README = (ROOT / "README.md").read_text()
