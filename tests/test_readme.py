@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,11 @@ def test_every_question_without_results_is_named():
 
 def test_a_marker_is_a_command_of_ablate_run():
     assert figures.asked("<!-- table norm --seeds 2 -->\nx\n<!-- end -->") == [["norm", "--seeds", "2"]]
+    for wrong, said in (("<!-- tabel norm -->\nx\n<!-- end -->", "page.md:1: tabel is none of table, inside, also, claims"),
+                        ("nothing", "has 0 markers"), ("<!-- table norm -->\nx", "has 1 markers .* not each an end")):
+        with pytest.raises(BadInput, match=said):
+            figures.check(wrong, Path("page.md"))
+    assert figures.made("claims", ["norm"], from_words).count("`norm`") == 1
     with pytest.raises(BadInput, match="a marker says 'norm --sseds 2'"):
         from_words(["norm", "--sseds", "2"])
     with pytest.raises(BadInput, match="no committed results of norm with the recipe translation-wmt14"):

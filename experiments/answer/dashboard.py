@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +23,7 @@ from .claims import claim_of, published_line
 from .history import history
 from .render import columns, header, sheet
 from .reproduce import command_of
-from .results import Group, as_asked, groups
+from .results import Group, as_asked, groups, narrowed
 from .table import choices_of, in_order, insides, layers, other_metrics, rows_of
 from .tuning import tuned
 from .verdicts import Verdict, verdicts
@@ -110,6 +110,8 @@ def photograph(page: Path, target: Path) -> Path:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         raise BadInput("--picture needs Chromium on the PATH: apt-get install chromium")
+    if target.suffix != ".png" or not target.parent.is_dir():
+        raise BadInput(f"--picture {target}: write a name that ends with .png, in a folder that exists")
     words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     size = ["--window-size=1200,1500", "--virtual-time-budget=3000", f"--screenshot={target}"]
     with tempfile.TemporaryDirectory() as profile:
@@ -141,20 +143,6 @@ def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
         running=sum(is_running(run.folder) for _, _, run in wanted),
         published=[published_line(table) for table in claim_of(question).get("published", [])],
     )
-
-
-def narrowed(group: Group) -> Group:
-    """Of other settings than the sweep file's: only the arms and seeds that somebody asked for."""
-    arms = list(group.results)
-    asked = {
-        key: tuple(value for value in values if any(arm[i] == value for arm in arms))
-        for i, (key, values) in enumerate(group.question.varied.items())
-    }
-    first = group.question.varied[group.question.contrast][0]
-    if first not in asked[group.question.contrast]:  # no baseline: it shows as missing
-        asked[group.question.contrast] = (first, *asked[group.question.contrast])
-    seeds = sorted({seed for found in group.results.values() for seed in found})
-    return replace(group, question=replace(group.question, varied=asked, seeds=tuple(seeds)))
 
 
 def section(group: Group, home: Path, code: str) -> Section:

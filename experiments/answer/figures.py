@@ -3,13 +3,14 @@
     <!-- table score_divisor --seeds 5 -->  …  <!-- end -->
 
 What stands between is written by `rewrite` from the committed results, never by hand. After `table` (the answer),
-`inside` (the diagnostics), `also` (further metrics) come the words that `ablate run` takes; `claims` is the table of
-claims.
+`inside` (the diagnostics), `also` (further metrics) come the words that `ablate run` takes; after `claims`, the table
+of claims, names of questions, or none for all.
 """
 
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 from experiments.launch.question import ROOT, BadInput, Question
 
@@ -19,17 +20,32 @@ from .results import Group, as_asked, groups
 from .table import insides, other_metrics, rows_of
 from .tuning import tuned
 
-MARK = re.compile(r"(<!-- (table|inside|also|claims)(?: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
+KINDS = ("table", "inside", "also", "claims")
+MARK = re.compile(rf"^(<!-- ({'|'.join(KINDS)})(?: ([^>]*))? -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 NOWHERE = ROOT / "experiments/answer/none"  # committed results alone, whatever lies in runs/
 Ask = Callable[[list[str]], Question]  # from the words after `ablate run`
+
+
+def check(text: str, page: Path) -> None:
+    """Refuses a page whose markers do not say what to make.
+
+    Raises:
+        BadInput: no marker, an unknown word, or one without an end; naming the line.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        begins = re.match(r"<!-- (\w+)( [^>]*)? -->$", line)
+        if begins and begins[1] not in (*KINDS, "end"):
+            raise BadInput(f"{page}:{number}: {begins[1]} is none of {', '.join(KINDS)}")
+    begun = len(re.findall(rf"^<!-- (?:{'|'.join(KINDS)})(?: [^>]*)? -->$", text, flags=re.MULTILINE))
+    if not begun or begun != len(MARK.findall(text)):
+        raise BadInput(f"{page} has {begun} markers (<!-- table QUESTION -->), and not each an end (<!-- end -->)")
 
 
 def asked(text: str) -> list[list[str]]:
     """The words of each marker, in order, each asking once; a marker of claims asks every question as it stands."""
     words = []
     for _, kind, more, _ in MARK.findall(text):
-        every = sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml")) if kind == "claims" else []
-        words += [[name] for name in every] if kind == "claims" else [shlex.split(more)]
+        words += [[name] for name in of_claims(more)] if kind == "claims" else [shlex.split(more)]
     return [one for i, one in enumerate(words) if one not in words[:i]]
 
 
@@ -40,13 +56,17 @@ def rewrite(text: str, ask: Ask) -> str:
 
 def made(kind: str, words: list[str], ask: Ask) -> str:
     if kind == "claims":
-        every = sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
-        return table_of_claims([ask([name]) for name in every], NOWHERE)
+        return table_of_claims([ask([name]) for name in of_claims(" ".join(words))], NOWHERE)
     group = committed(ask(words))
     rows = rows_of(group)
     if kind == "table":
         return as_markdown(*columns(group, rows))
     return as_markdown(*sheet({"inside": insides, "also": other_metrics}[kind](group), list(rows[0].choices)))
+
+
+def of_claims(words: str) -> list[str]:
+    """The questions that are named, else every one."""
+    return shlex.split(words) or sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
 
 
 def committed(question: Question) -> Group:

@@ -17,14 +17,16 @@ from .verdicts import verdicts
 
 def overview(questions: list[Question], out: Path) -> str:
     """A line a question."""
-    heads = ["question", "claim", "choices", "arms × seeds", "recipe", "done", "expected"]
+    heads = ["question", "claim", "choices", "arms × seeds", "recipe", "done", "answer", "expected"]
     return as_terminal(heads, [line(question, out) for question in questions])
 
 
 def line(question: Question, out: Path) -> list[str]:
     wanted = [run for _, _, run in runs(question, out)]
     done = [run for run in wanted if finished(run.folder)]
-    seconds = [wall_seconds(read_result(run.folder / "result.json")) for run in done]
+    shipped = as_asked(groups(question, out / "none"), question, out)
+    known = [r for group in shipped for seeds in group.results.values() for r in seeds.values()]
+    seconds = [wall_seconds(r) for r in ([read_result(run.folder / "result.json") for run in done] or known)]
     left = (len(wanted) - len(done)) * sum(seconds) / len(seconds) if seconds else None
     return [
         question.name,
@@ -33,13 +35,14 @@ def line(question: Question, out: Path) -> list[str]:
         f"{len(question.arms())} × {len(question.seeds)}",
         question.recipe,
         f"{'█' * round(8 * len(done) / len(wanted)):░<8} {len(done)} of {len(wanted)}",
+        f"{len(known)} shipped" if known else "none",
         "unknown" if left is None else f"{clock(left)} of one process" if left else "nothing to do",
     ]
 
 
 def table_of_claims(questions: list[Question], out: Path) -> str:
     """A row for each check of each claim, from results of the sweep file exactly as it stands."""
-    heads = ["question", "the claim", "ours: baseline → arm", "published", "verdict"]
+    heads = ["question", "the claim", "metric", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
         own = as_asked(groups(question, out), question, out)
@@ -48,7 +51,8 @@ def table_of_claims(questions: list[Question], out: Path) -> str:
             group = tuned(own[-1])
             for i, verdict in enumerate(verdicts(group)):
                 name = f"`{question.name}`" if i == 0 else ""
-                body.append([name, verdict.says, verdict.ours, "" if i else published, f"**{verdict.verdict}**"])
+                judged = f"**{verdict.verdict}**"
+                body.append([name, verdict.says, verdict.metric, verdict.ours, "" if i else published, judged])
     return as_markdown(heads, body)
 
 

@@ -113,27 +113,28 @@ def plan(
     }
     a_seed = seconds_of_a_seed(group)
     reachable = [n for n in wanted.values() if n]
-    seeds = max(reachable, default=0) if budget is None else min(int(budget * jobs / a_seed), MOST)
+    seeds = min(max(reachable, default=0), MOST if budget is None else int(budget * jobs / a_seed))
     within_reach = {c.name: detectable(c.sd, seeds, many) for c in compared} if seeds > 1 else {}
     target = "it" if effect is None else f"{effect:g}"
-    heads = ["arm", "difference in the pilot", "noise (sd of differences)", "pilot's seeds",
-             f"seeds to find {target}", f"found with {seeds} seeds", "a run"]  # fmt: skip
+    heads = ["arm", "difference in the pilot", "noise (sd of differences)", "pilot's seeds", f"seeds to find {target}",
+             *([f"smallest difference that {seeds} seeds find"] if within_reach else []), "a run"]  # fmt: skip
     body = [
         [c.name, f"{c.difference:+.3g}", f"{c.sd:.3g}", str(c.n), str(wanted[c.name] or f"more than {MOST}"),
-         f"{within_reach[c.name]:.3g}" if within_reach else "–", clock(c.seconds)]
+         *([f"{within_reach[c.name]:.3g}"] if within_reach else []), clock(c.seconds)]
         for c in compared
     ]  # fmt: skip
     hardware = sorted({machine(r["hardware"]) for of_arm in group.results.values() for r in of_arm.values()})
-    strict = f"at p < .05 / {many}, Holm's strictest step"
+    strict = f"(80 % power) at p < .05 / {many}, Holm's strictest step"
     where = "; ".join(hardware)
-    said = [as_terminal(heads, body), f"Found: in four of five repetitions, {strict}. Measured on {where}."]
+    said = [as_terminal(heads, body), f"Found: in four of five repetitions {strict}. Measured on {where}."]
     if out_of_reach := [name for name, n in wanted.items() if n is None]:
-        said.append(f"Out of reach, more than {MOST} seeds: {'; '.join(out_of_reach)}.")
+        larger = "`--effect` names a larger difference"
+        said.append(f"Out of reach, more than {MOST} seeds: {'; '.join(out_of_reach)}. {larger}.")
     if seeds > 1:
         runs = len(group.question.arms()) * seeds
         said.append(f"{runs} runs take about {clock(a_seed * seeds / jobs)}, {jobs} at a time: "
                     f"ablate run {words} --seeds {seeds} --jobs {jobs}")  # fmt: skip
-    elif budget is not None:
+    elif budget is not None and reachable:
         said.append(too_little(group, budget, jobs))
     said += shorter(group, a_seed / jobs, {name: n for name, n in wanted.items() if n})
     promise = Plan(
@@ -151,7 +152,7 @@ def too_little(group: Group, budget: float, jobs: int) -> str:
     wanted = 2 * len(group.question.arms())
     return (
         f"Two seeds of all arms are {wanted} runs, and about {fit} fit into the budget. Drop arms or strata by --only "
-        f"(the dearest a run: {names}), or shorten the recipe."
+        f"(the most expensive runs: {names}), or shorten the recipe."
     )
 
 

@@ -80,12 +80,12 @@ def header(group: Group, code: str | None = None) -> str:
     parts = [
         group.question.name,
         group.recipe,
-        f"{'committed results' if group.committed else 'results'} of variant {group.variant}",
+        f"{group.size} {'committed' if group.committed else 'own'} results, variant {group.variant}",
         "; ".join(hardware),
         f"commit {', '.join(commits) or 'unknown'}",
     ]
     if code and (old := sum(result["code_fingerprint"] != code for result in everything)):
-        parts.append(f"{old} of {len(everything)} results are of other code than the present")
+        parts.append(f"{old} of {len(everything)} results were made by earlier code")
     return " · ".join(parts)
 
 

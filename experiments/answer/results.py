@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,20 @@ class Group:
     committed: bool
     tuned: dict[Arm, str] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """How many results there are."""
+        return sum(map(len, self.results.values()))
+
 
 def groups(question: Question, out: Path) -> list[Group]:
-    """One group a recipe and variant, newest last; own results before the committed ones of the same variant.
+    """One group a recipe and variant, newest last; own results stand in place of the committed ones of the same variant
+    once they are as many.
 
     Raises:
         CorruptResult: at a file that cannot be believed; it is not passed over.
     """
-    found: dict[tuple[str, str], Group] = {}
+    found: dict[tuple[str, str], list[Group]] = {}
     wanted = {tuple(arm.values()) for arm in question.arms()}
     for folder, committed in ((COMMITTED, True), (out, False)):
         paths = sorted((folder / question.name).glob("*/*/seed-*/result.json"))
@@ -63,11 +69,31 @@ def groups(question: Question, out: Path) -> list[Group]:
                     table[arm][result["seed"]] = result
             if not table:
                 continue
-            found.pop((recipe, variant), None)
             here = {r["key"]: folders[r["key"]] for seeds in table.values() for r in seeds.values()}
             settings = results[0]["settings"]
-            found[recipe, variant] = Group(question, recipe, variant, settings, dict(table), here, committed)
-    return list(found.values())
+            group = Group(question, recipe, variant, settings, dict(table), here, committed)
+            found[recipe, variant] = [*found.pop((recipe, variant), []), group]
+    return [group for one in found.values() for group in whole_answers(one)]
+
+
+def whole_answers(found: list[Group]) -> list[Group]:
+    """Of committed and own results of one variant: the own alone once they are as many, else both, the larger last."""
+    *committed, own = found
+    return found[::-1] if committed and own.size < committed[0].size else [own]
+
+
+def narrowed(group: Group) -> Group:
+    """Only the arms and seeds that somebody asked for, where results are not of the sweep file as it stands."""
+    arms = list(group.results)
+    asked = {
+        key: tuple(value for value in values if any(arm[i] == value for arm in arms))
+        for i, (key, values) in enumerate(group.question.varied.items())
+    }
+    first = group.question.varied[group.question.contrast][0]
+    if first not in asked[group.question.contrast]:  # no baseline: it shows as missing
+        asked[group.question.contrast] = (first, *asked[group.question.contrast])
+    seeds = sorted({seed for found in group.results.values() for seed in found})
+    return replace(group, question=replace(group.question, varied=asked, seeds=tuple(seeds)))
 
 
 def as_asked(found: list[Group], question: Question, out: Path) -> list[Group]:

@@ -19,6 +19,7 @@ class Verdict:
 
     Attributes:
         says: what the claim says of one arm, in a few words.
+        metric: what it is held against.
         ours: our figures over the seeds that both have: baseline → arm, and the difference's interval.
         verdict: confirmed | refuted | equal within ±margin | not detectable here | no answer yet. An equality is
             refuted where the difference's uncorrected 95 % interval lies beyond the margin.
@@ -26,6 +27,7 @@ class Verdict:
     """
 
     says: str
+    metric: str
     ours: str
     verdict: str
     p: float | None
@@ -52,7 +54,13 @@ def verdicts(group: Group) -> list[Verdict]:
     for i, p in zip(known, holm([p_values[i] for i in known]), strict=True):
         p_values[i] = p
     return [
-        Verdict(check["says"], lost or figures(difference, values), word(check, difference, p), p)
+        Verdict(
+            check["says"],
+            check.get("metric", group.question.metric),
+            lost or figures(difference, values),
+            word(check, difference, p),
+            p,
+        )
         for (check, difference, values, lost), p in zip(found, p_values, strict=True)
     ]
 

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from scipy import stats
 
+from experiments.launch.progress import clock
 from experiments.launch.question import ROOT, BadInput
 from experiments.record.facts import code_fingerprint
 from experiments.record.identity import arm_name, identify
 from experiments.record.result import read_result
 
+from .overview import wall_seconds
+from .render import machine
 from .reproduce import command_of
 from .results import Group
 from .statistics import mean_sd
@@ -66,7 +69,9 @@ def verify(group: Group, cell: str | None, out: Path) -> Check:
     known = {f"{arm_name(named(group, arm))}/{seed}": (arm, seed) for arm, seed in cells}
     cell = cell or next(iter(known))
     if cell not in known:
-        raise BadInput(f"--cell {cell}: {group.question.name} has {', '.join(sorted(known))}")
+        arms = "; ".join(sorted({name.rpartition("/")[0] for name in known}))
+        seeds = ", ".join(map(str, sorted({seed for _, seed in cells})))
+        raise BadInput(f"--cell {cell}: write ARM/SEED; {group.question.name} has {arms} with seeds {seeds}")
     arm, seed = known[cell]
     metric, committed = group.question.metric, group.results[arm][seed]
     values = finished(group.results[arm], metric)
@@ -98,8 +103,10 @@ def carried_out(group: Group, arm: tuple, committed: dict, folder: Path) -> dict
     path = run.folder / "result.json"
     if path.exists() and read_result(path)["code_fingerprint"] != code_fingerprint():
         run.folder.rename(run.folder.with_name(f"{run.folder.name}-{int(path.stat().st_mtime)}"))  # of older code
+    took = f"took {clock(wall_seconds(committed))} on {machine(committed['hardware'])}"
+    print(f"running {arm_name(named(group, arm))} seed {committed['seed']}, which {took}", file=sys.stderr)
     env = {**os.environ, "ABLATE_OUT": str(folder)}
-    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True)
     if ended.returncode or not path.exists():
-        raise BadInput(f"the run failed with status {ended.returncode}: {shlex.join(words)}")
+        raise BadInput(f"the run failed with status {ended.returncode}: {shlex.join(words)}\n{ended.stderr[-2000:]}")
     return read_result(path)

@@ -37,7 +37,7 @@ def run(
     only: Only = None,
     set: Set = None,
     jobs: Annotated[
-        int | None, typer.Option(help="runs at a time [default: as many as there are GPUs for, else one a core]", min=1)
+        int | None, typer.Option(help="runs at a time (default: as many as there are GPUs for, else one a core)", min=1)
     ] = None,
     gpus_per_run: Annotated[int | None, typer.Option(help="GPUs that each run has for itself", min=1)] = None,
     engine: Annotated[str, typer.Option(help="local: processes on this machine; slurm: an array job")] = "local",
@@ -87,7 +87,7 @@ def run(
 def plan(
     question: Annotated[str, typer.Argument(help="a name in sweeps/ or the path of a sweep file")],
     effect: Annotated[
-        float | None, typer.Option(help="the difference that shall be found [default: what the pilot shows]", min=0)
+        float | None, typer.Option(help="the difference that shall be found (default: what the pilot shows)", min=0)
     ] = None,
     budget: Annotated[str | None, typer.Option(help="wall time: 30m, 2h, 90s", metavar="TIME")] = None,
     recipe: Recipe = None,
@@ -109,6 +109,8 @@ def plan(
     options = [("--recipe", [recipe] if recipe else []), ("--only", only or []), ("--set", set or [])]
     words = shlex.join([question, *(word for flag, values in options for value in values for word in (flag, value))])
     seconds = seconds_of(budget) if budget else None
+    if effect == 0:
+        raise BadInput("--effect 0: no number of seeds finds nothing; write the difference that would matter to you")
     told = held_against(group, folder(out))
     promise, text = planned(group, effect=effect, budget=seconds, jobs=jobs, words=words)
     print(*([told, ""] if told else []), text, sep="\n")
@@ -127,7 +129,9 @@ def seconds_of(text: str) -> float:
 
 def verify(
     question: Annotated[str, typer.Argument(help="a name in sweeps/")],
-    cell: Annotated[str | None, typer.Option(help="[default: the first]", metavar="ARM/SEED")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="which one (default: the first arm's first seed)", metavar="ARM/SEED")
+    ] = None,
     recipe: Recipe = None,
     out: Out = None,
 ) -> None:
@@ -140,9 +144,11 @@ def verify(
 
 
 def reproduce(
-    page: Annotated[Path, typer.Argument(help="a Markdown file with markers")] = ROOT / "README.md",
+    page: Annotated[Path, typer.Argument(help="a Markdown file with markers: <!-- table norm --> … <!-- end -->")] = (
+        ROOT / "README.md"
+    ),
     tables_only: Annotated[bool, typer.Option("--tables-only", help="run nothing: from what is committed")] = False,
-    jobs: Annotated[int | None, typer.Option(help="runs at a time [default: one a GPU or core]", min=1)] = None,
+    jobs: Annotated[int | None, typer.Option(help="runs at a time (default: one a GPU or core)", min=1)] = None,
     out: Out = None,
 ) -> None:
     """Runs every question of a page in order, commits the results, and writes the page's tables between its markers."""
@@ -150,7 +156,10 @@ def reproduce(
     from experiments.launch.ask import ask
     from experiments.launch.engines import engine_of
 
+    if not page.is_file():
+        raise BadInput(f"no page {page}")
     text = page.read_text()
+    figures.check(text, page)
     for words in [] if tables_only else figures.asked(text):
         question = from_words(words)
         print("ablate run", *words, file=sys.stderr)
@@ -162,3 +171,4 @@ def reproduce(
             if not group.committed:
                 results.commit(group)
     page.write_text(figures.rewrite(text, from_words))
+    print(f"{page}: {len(figures.MARK.findall(text))} tables written")

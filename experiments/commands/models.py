@@ -55,7 +55,7 @@ def export(
 def bench(
     family: Annotated[str, typer.Argument(help="translation, decoding, bert or vit")] = "translation",
     dataset: Annotated[
-        str | None, typer.Option(help="Multi30k; documents for bert; CIFAR-10 for vit [default: embedded data]")
+        str | None, typer.Option(help="Multi30k; documents for bert; CIFAR-10 for vit (default: embedded data)")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:

@@ -20,7 +20,7 @@ Set = Annotated[
     list[str] | None, typer.Option(help="a setting for every run, e.g. trainer.max_steps=1000", metavar="KEY=VALUE")
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="where results go [default: $ABLATE_OUT, else runs/ in the project]", metavar="DIR")
+    Path | None, typer.Option(help="where results go (default: $ABLATE_OUT, else runs/ in the project)", metavar="DIR")
 ]
 BAD = ("failed", "killed", "interrupted")  # how a run may end that is to be run again
 Format = Annotated[str, typer.Option(help="terminal, markdown, csv, latex or json")]

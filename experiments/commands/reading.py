@@ -48,8 +48,10 @@ def print_tables(
     if format not in FORMATS:
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
     groups = results.groups(question, out)
+    own = results.as_asked(groups, of or question, out)
     if of is not None:
-        groups = [g for g in results.as_asked(groups, of, out) if not g.committed]
+        groups = [g for g in own if not g.committed]
+    groups = [*(g for g in groups if g in own), *(results.narrowed(g) for g in groups if g not in own)]
     if recipe:
         wanted = question.with_recipe(recipe).recipe
         groups = [g for g in groups if g.recipe == wanted or g.recipe.split("-")[-1] == wanted]
@@ -60,7 +62,8 @@ def print_tables(
         known = ", ".join(f"{g.recipe} ({g.variant})" for g in groups)
         raise BadInput(f"{question.name} has results of several settings; choose with --recipe or --set: {known}")
     if not groups:
-        print(f"{question.name}: no results yet; `ablate run {question.name}` makes them")
+        told = f" with {recipe or 'any recipe'} and {settings or 'any settings'}" if recipe or settings else ""
+        print(f"{question.name}: no results{told}; `ablate run {question.name}` with the same options makes them")
     from experiments.record.facts import code_fingerprint
 
     code = code_fingerprint()
@@ -85,7 +88,7 @@ def claims(
 def dashboard(
     questions: Questions = None,
     out: Out = None,
-    file: Annotated[Path | None, typer.Option(help="the page [default: dashboard.html in the results' folder]")] = None,
+    file: Annotated[Path | None, typer.Option(help="the page (default: dashboard.html in the results' folder)")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="write it anew until nothing is running")] = False,
     picture: Annotated[Path | None, typer.Option(help="a PNG of the page too, by Chromium", metavar="FILE")] = None,
 ) -> None:

@@ -17,7 +17,7 @@ def wandb_sweep(
     only: Only = None,
     set: Set = None,
     project: Annotated[str, typer.Option(envvar="WANDB_PROJECT")] = "transformer-ablations",
-    entity: Annotated[str | None, typer.Option(help="[default: your own]", envvar="WANDB_ENTITY")] = None,
+    entity: Annotated[str | None, typer.Option(help="(default: your own)", envvar="WANDB_ENTITY")] = None,
 ) -> None:
     """Creates the sweep on W&B's server and prints the lines that start agents: one GPU, eight, SLURM."""
     from experiments.launch.agents import create_sweep

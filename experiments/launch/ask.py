@@ -32,7 +32,7 @@ def dry(question: Question, out: Path, engine: Callable[[list[Job], Path], Engin
     waiting = [Job(run, command(question, arm, seed)) for arm, seed, run in siblings_last(missing(question, out))]
     for job in waiting:
         print(shlex.join(job.command))
-    print(f"{question.name}: {len(waiting)} of {len(question.runs())} runs to do")
+    print(f"{question.name}: {len(waiting)} of {len(question.runs())} runs to do; `ablate check` tries their keys")
     if waiting:
         print(engine(waiting, out / question.name).how())
 

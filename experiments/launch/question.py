@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,10 @@ def find(name: str) -> Path:
     for path in (Path(name), ROOT / name, ROOT / "sweeps" / f"{name}.yaml"):
         if path.is_file():
             return path
-    known = ", ".join(sorted(p.stem for p in (ROOT / "sweeps").glob("*.yaml")))
-    raise BadInput(f"no question {name!r}: neither a file nor one of {known}")
+    known = sorted(p.stem for p in (ROOT / "sweeps").glob("*.yaml"))
+    close = get_close_matches(name, known, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise BadInput(f"no question {name!r}: {meant}neither a file nor one of {', '.join(known)}")
 
 
 def read(name: str) -> Question:

@@ -133,7 +133,7 @@ def test_a_committed_cell_is_run_again_and_lies_in_its_interval(tmp_path):
 def test_a_tuned_cell_is_verified_at_its_own_rate(tmp_path, monkeypatch):
     (group,) = results.groups(read("norm"), ROOT / "nothing here")
     started = []
-    monkeypatch.setattr(verify.subprocess, "run", lambda words, **_: started.append(words) or SimpleNamespace(returncode=1))
+    monkeypatch.setattr(verify.subprocess, "run", lambda words, **_: started.append(words) or SimpleNamespace(returncode=1, stderr="boom"))
     with pytest.raises(BadInput, match="the run failed with status 1"):
         verify.verify(group, "lr=0.0003,n_layers=6,norm=post,warmup_steps=0/0", tmp_path)
     assert "--model.optim.lr=0.0003" in started[0] and "--model.arch.norm=post" in started[0]
@@ -141,7 +141,7 @@ def test_a_tuned_cell_is_verified_at_its_own_rate(tmp_path, monkeypatch):
 
 def test_a_cell_that_is_none_or_another_run_by_now_is_refused(tmp_path, monkeypatch):
     (group,) = results.groups(read("patch_size"), ROOT / "nothing here")
-    with pytest.raises(BadInput, match="--cell patch_size=9/0: patch_size has patch_size=1/0"):
+    with pytest.raises(BadInput, match="--cell patch_size=9/0: write ARM/SEED; patch_size has patch_size=1; patch_size=2;"):
         verify.verify(group, "patch_size=9/0", tmp_path)
     changed = {**group.settings, "trainer.max_steps": 7}
     with pytest.raises(BadInput, match="the recipe or the data have changed since"):

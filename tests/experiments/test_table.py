@@ -173,14 +173,14 @@ def test_what_is_not_comparable_is_said(out):
 
 
 def test_other_code_and_other_numbers_of_devices_are_said(out):
-    assert "other code" not in render(only_group(out), "markdown", code="c")
-    assert "12 of 12 results are of other code" in render(only_group(out), "markdown", code="new")
+    assert "earlier code" not in render(only_group(out), "markdown", code="c")
+    assert "12 of 12 results were made by earlier code" in render(only_group(out), "markdown", code="new")
     change(out, ("sqrt_d_k", 16), 0, code_fingerprint="x")
     change(out, ("one", 128), 0, world_size=2)
     group = only_group(out)
     notes = {(r.choices["score_divisor"], r.choices["d_k"]): r.note for r in rows_of(group)}
     assert notes["sqrt_d_k", 16] == "code c, x" and notes["one", 128] == "code c; 1 and 2 devices a run"
-    assert "1 of 12 results are of other code" in render(group, "markdown", code="c") and "code c, x" in render(
+    assert "1 of 12 results were made by earlier code" in render(group, "markdown", code="c") and "code c, x" in render(
         group, "csv"
     )
 
@@ -260,3 +260,20 @@ def test_sentences_are_compared_by_sacrebleus_own_paired_bootstrap(out):
     assert bootstrap(right, right) == 1.0
     assert "sacreBLEU's paired bootstrap" in render(group, "markdown", sentences=True)
     assert "sacreBLEU's paired bootstrap" not in render(group, "markdown")
+
+
+def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp_path):
+    """As after `make demo`: a few own runs stand beside the whole answer, not in its place."""
+    (whole,) = results.groups(question(), out)
+    monkeypatch.setattr(results, "COMMITTED", out)
+    few = tmp_path / "few"
+    for arm in (("sqrt_d_k", 16), ("one", 16)):
+        put(few, **result(arm, 0))
+    own, committed = results.groups(question(), few)
+    assert (own.size, own.committed) == (2, False) and (committed.size, committed.committed) == (12, True)
+    for arm, values in BLEU.items():
+        for seed in range(len(values)):
+            if not (arm[1] == 16 and seed == 0):
+                put(few, **result(arm, seed))
+    (own,) = results.groups(question(), few)
+    assert (own.size, own.committed) == (12, False)
