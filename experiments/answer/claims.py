@@ -19,12 +19,13 @@ def claim_of(question: Question) -> dict[str, Any]:
     return claims().get(question.name, {}) if question.path.resolve().parent == ROOT / "sweeps" else {}
 
 
-def claim_lines(question: Question) -> list[str]:
-    """The claim and the published rows, as lines of text; nothing for a question without a claim."""
+def claim_lines(question: Question, chinese: bool = True) -> list[str]:
+    """The claim, in English and, if wanted, in Chinese, and the published rows, as lines of text; nothing for a question
+    without a claim."""
     claim = claim_of(question)
     if not claim:
         return []
-    lines = [f"Claim ({claim['section']}): {claim['english']}", claim["chinese"]]
+    lines = [f"Claim ({claim['section']}): {claim['english']}", *([claim["chinese"]] if chinese else [])]
     return lines + [published_line(table) for table in claim["published"]]
 
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import shutil
 import sys
 from typing import Any
@@ -123,7 +124,8 @@ def render(group: Group, format: str, code: str | None = None, sentences: bool =
             parts += [title, layout(*sheet(table, list(rows[0].choices)))]
     painted = format == "terminal" and sys.stdout.isatty()
     parts += [f"{verdict.says}: {paint(verdict.words) if painted else verdict.words}" for verdict in verdicts(group)]
-    return "\n\n".join([*parts, *claim_lines(group.question)])
+    chinese = format != "terminal" or os.environ.get("LANG", "").startswith("zh")
+    return "\n\n".join([*parts, *claim_lines(group.question, chinese)])
 
 
 def paint(words: str) -> str:
