@@ -20,8 +20,7 @@ def claim_of(question: Question) -> dict[str, Any]:
 
 
 def claim_lines(question: Question, chinese: bool = True) -> list[str]:
-    """The claim, in English and, if wanted, in Chinese, and the published rows, as lines of text; nothing for a question
-    without a claim."""
+    """The claim, in English and, if wanted, in Chinese, and the published rows, as lines of text; empty without one."""
     claim = claim_of(question)
     if not claim:
         return []
