@@ -53,14 +53,14 @@ def export(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="translation, decoding, bert or vit")] = "translation",
+    family: Annotated[str, typer.Argument(help="translation, decoding, bert, vit or gpu")] = "translation",
     dataset: Annotated[
         str | None, typer.Option(help="Multi30k; documents for bert; CIFAR-10 for vit (default: embedded data)")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
 ) -> None:
     """translation, bert, vit: our training step beside the peers' of the same size, turn about in one process, fp32 and
-    bf16; decoding: time per token with and without the cache."""
+    bf16; decoding: time per token with and without the cache; gpu: what should hold on a GPU, and its speed."""
     if family == "translation":
         from experiments.bench import translation
 
@@ -77,5 +77,9 @@ def bench(
         from experiments.bench import vit
 
         vit.main(dataset, rounds)
+    elif family == "gpu":
+        from experiments.bench import gpu
+
+        raise typer.Exit(0 if gpu.main() else 1)
     else:
-        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert, vit")
+        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert, vit, gpu")
