@@ -181,7 +181,7 @@ def test_a_corrupt_result_stops_before_anything_runs(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["run", "norn"], "no question 'norn': neither a file nor one of"),
+    (["run", "norn"], "no question 'norn': did you mean norm? neither a file nor one of"),
     (["run", "score_divisor", "--set", "model.arch.d_k=4"], "the question score_divisor varies it"),
     (["run", "score_divisor", "--set", "model.arch.norm"], "write KEY=VALUE"),
     (["run", "score_divisor", "--set", "model.arch.nrom=pre"], "did you mean model.arch.norm?"),

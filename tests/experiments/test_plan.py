@@ -116,7 +116,8 @@ def test_every_committed_result_has_a_command_that_makes_the_same_run():
                 same += again.key == found["key"]
                 if again.key != found["key"]:
                     other.add((group.question.name, group.recipe))
-    elsewhere = {("score_divisor", "translation-multi30k"), ("nsp", "bert-documents"), ("patch_size_cifar10", "vit-cifar10")}
+    elsewhere = {("score_divisor", "translation-multi30k"), ("nsp", "bert-documents")}  # data that may not be here
+    elsewhere |= {("patch_size_cifar10", "vit-cifar10"), ("cnn_vs_vit", "vit-cifar10")}
     assert same > 60 and other <= elsewhere, other - elsewhere
 
 
