@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import altair as alt
-from torch import Tensor
 
 from experiments.launch.question import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHADES = alt.Scale(range=["white", "#08519c"], domain=[0, 1], interpolate="rgb")
 
 
-def attention_chart(source: list[str], target: list[str], weights: dict[str, Tensor]) -> alt.TopLevelMixin:
+def attention_chart(source: list[str], target: list[str], weights: "dict[str, Tensor]") -> alt.TopLevelMixin:
     """A heat map a layer: row i is where the decoder looked when it wrote token i.
 
     Args:

@@ -39,6 +39,7 @@ from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
 from experiments.record.wandb_run import relog, wandb_logger
 from lit_modules.base import Diverged
+from lit_modules.sharding import sharded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +244,7 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
 
 def draw(cli: AblationCLI, run: Run) -> None:
     """Pictures of the tested checkpoint, for the dashboard and for W&B; a model that is divided has none."""
-    if cli.trainer.is_global_zero and not cli.model.is_sharded:
+    if cli.trainer.is_global_zero and not sharded(cli.model):
         found = look_inside(cli.model, cli.datamodule)
         write(found, run.folder)
         for logger in cli.trainer.loggers:

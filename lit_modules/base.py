@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from .components.loss import TokenLoss
 from .optimization import Optim, optimizer_and_schedule
-from .sharding import divide, keep_whole, own_part, shard, whole
+from .sharding import divide, keep_whole, own_part, shard, sharded, whole
+
+SHOWN = 32  # places of a sequence that a picture shows
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Picture:
     matrix: Tensor
     rows: Tensor | None = None
     columns: Tensor | None = None
+
+
+def of_positions(similar: Tensor | None) -> list[Picture]:
+    """How alike places are, as `position_similarity` says; none where nothing is added for a place."""
+    return [] if similar is None else [Picture("similarity of positions", similar)]
 
 
 class Diverged(RuntimeError):
@@ -55,7 +62,6 @@ class AblationModule(L.LightningModule):
         self.tokens_seen = torch.zeros((), dtype=torch.long)  # all real tokens of all ranks since the first step
         self.sums = torch.zeros(3)  # of this rank since the last log: smoothed loss, nll, target tokens
         self.gradient_norm: Tensor | None = None
-        self.is_sharded = False
 
     @abstractmethod
     def training_loss(self, batch: dict[str, Tensor]) -> TokenLoss:
@@ -95,11 +101,11 @@ class AblationModule(L.LightningModule):
         Raises:
             ValueError: at a mesh for tensor parallelism: no layer here is cut that way.
         """
-        if self.device_mesh is not None and self.device_mesh["tensor_parallel"].size() > 1:
+        if (mesh := self.device_mesh) is None or sharded(self):
+            return
+        if mesh["tensor_parallel"].size() > 1:
             raise ValueError("trainer.strategy: write tensor_parallel_size 1, data_parallel_size devices × num_nodes")
-        if (mesh := self.device_mesh) is not None and not self.is_sharded:
-            shard(self, self.layers().values(), mesh["data_parallel"])
-            self.is_sharded = True
+        shard(self, self.layers().values(), mesh["data_parallel"])
 
     def configure_optimizers(self) -> dict[str, Any]:
         return optimizer_and_schedule(self.parameters(), self.optim, int(self.trainer.estimated_stepping_batches))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from datamodules.tokenizer import PAD
 
-from .base import AblationModule, Picture
+from .base import SHOWN, AblationModule, Picture, of_positions
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights, projection
@@ -34,7 +34,6 @@ SUMMARY = {  # the position whose state stands for the whole row: it must have s
     "bidirectional": lambda ids: torch.zeros_like(ids[:, 0]),
     "causal": lambda ids: (ids != PAD).sum(1) - 1,
 }
-SHOWN = 32  # tokens of a row that a picture shows
 EPS = 1e-12  # of BERT's layer norms, in the authors' code
 
 
@@ -310,7 +309,6 @@ class Bert(AblationModule):
             for statistic, value in attention_statistics(attended, batch["ids"] != PAD).items()
         }
 
-
     def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
         """Every layer's attention weights, mean over heads, and the similarity of the positions."""
         ids = batch["ids"][0, :SHOWN]
@@ -323,7 +321,7 @@ class Bert(AblationModule):
         position = self.network.embedding.position
         places = min(SHOWN, position.longest or SHOWN)
         similar = position_similarity(position, torch.zeros(places, self.hparams.arch["d_model"], device=self.device))
-        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
+        return drawn + of_positions(similar)
 
 
 def masked_prediction(batch: dict[str, Tensor], noise: Tensor, how: dict) -> tuple[Ids, Tensor, Ids]:

@@ -12,7 +12,7 @@ from torchmetrics.classification import BinaryCalibrationError
 
 from datamodules.tokenizer import BOS, EOS, PAD
 
-from .base import AblationModule, Picture
+from .base import SHOWN, AblationModule, Picture, of_positions
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights
@@ -25,7 +25,6 @@ from .generation import Decoding, search
 from .optimization import Optim
 
 LOOK_AHEAD = {"masked": lambda target: masks.causal(), "open": lambda target: masks.padding(target, PAD)}
-SHOWN = 32  # positions whose similarity a picture shows
 LENGTHS = ((1, 8), (9, 16), (17, 24), (25, 32), (33, 40))  # words of a source: BLEU is reported for each bin
 
 
@@ -273,7 +272,6 @@ class Translation(AblationModule):
         sizes = {"vocab_size": self.hparams.vocab_size, "pad_id": PAD}
         return found | {"leak": leak(lambda target: self.network(source, target), target, **sizes)}
 
-
     def pictures(self, batch: dict[str, Tensor]) -> list[Picture]:
         """Every attention module's weights, mean over heads, and the similarity of the source's positions."""
         source, (target, _) = batch["source"], self.shift(batch["target"])
@@ -287,7 +285,7 @@ class Translation(AblationModule):
         position = self.network.source_position
         places = min(SHOWN, position.longest or SHOWN)
         similar = position_similarity(position, torch.zeros(places, self.hparams.arch["d_model"], device=self.device))
-        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
+        return drawn + of_positions(similar)
 
 
 class Evaluation:

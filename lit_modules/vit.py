@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .base import AblationModule, Picture
+from .base import AblationModule, Picture, of_positions
 from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights, projection
@@ -217,8 +217,7 @@ class Vit(AblationModule):
             Picture(name.replace("layers.", ""), self.network.over_patches(attended.weights[0].float().mean(0)))
             for name, attended in seen.items()
         ]
-        similar = self.network.position_similarity() if seen else None
-        return drawn + ([] if similar is None else [Picture("similarity of positions", similar)])
+        return drawn + of_positions(self.network.position_similarity()) if seen else []
 
     def diagnose(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """`attention_statistics` of every layer."""

@@ -1,7 +1,6 @@
 """The dashboard's charts, drawn by altair as SVG. Colours are the page's own variables, so that one drawing serves a
 light page, a dark one and paper."""
 
-import json
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +9,7 @@ from markupsafe import escape
 from scipy import stats
 
 from experiments.launch.question import short
+from experiments.pictures import named
 
 from .history import history, inside
 from .results import Arm, Group
@@ -63,9 +63,7 @@ def colours(group: Group, legend: bool = True) -> alt.Color | dict:
 def dots(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     """Every seed of every arm, and the mean with its 95 % t-interval."""
     seeds, means, order = [], [], []
-    for row, arm in zip(
-        rows, in_order(group.question, [tuple(a.values()) for a in group.question.arms()]), strict=True
-    ):
+    for row, arm in zip(rows, in_order(group.question), strict=True):
         values = finished(group.results.get(arm, {}), group.question.metric)
         about = {"arm": label(row.choices) + lost(group, arm), "contrast": str(arm[0])}
         order.append(about["arm"])
@@ -136,10 +134,9 @@ def stratum(group: Group, arm: Arm) -> str:
 
 def cost(group: Group, rows: list[Row]) -> alt.TopLevelMixin | None:
     """Quality against the FLOPs of a training; nothing where all arms cost alike."""
-    arms = in_order(group.question, [tuple(arm.values()) for arm in group.question.arms()])
     points = [
         {"arm": label(row.choices) + lost(group, arm), "contrast": str(arm[0]), "flops": row.flops, "value": row.mean}
-        for row, arm in zip(rows, arms, strict=True)
+        for row, arm in zip(rows, in_order(group.question), strict=True)
         if row.mean is not None and row.flops
     ]
     if not points or max(p["flops"] for p in points) < 1.02 * min(p["flops"] for p in points):
@@ -165,8 +162,7 @@ def insides_of(group: Group, most: int = 6) -> list[tuple[str, alt.TopLevelMixin
     drawn = []
     arms = in_order(group.question, group.results)
     for arm in [arm for arm in arms if arm[1:] == arms[0][1:]][:most]:
-        result = group.results[arm][min(group.results[arm])]
-        if found := inside(group.folders[result["key"]]):
+        if found := inside(group.first_folder(arm)):
             drawn.append((label(choices_of(group.question, arm)), matrices(found)))
     return drawn
 
@@ -200,8 +196,7 @@ def tokens(names: list[str] | None, **more: Any) -> alt.Axis | None:
     """Positions as their tokens; none where there are none, or too many to be read."""
     if names is None or len(names) > 24:
         return None
-    written = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
-    return alt.Axis(labelExpr=written, labelFontSize=8, ticks=False, **more)
+    return named(names, labelFontSize=8, ticks=False, **more)
 
 
 def why(group: Group) -> alt.TopLevelMixin | None:

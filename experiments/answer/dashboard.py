@@ -130,7 +130,7 @@ def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
         home: the page's own folder.
     """
     found, wanted = groups(question, out), runs(question, out)
-    own = as_asked(found, question, out)[-1:]
+    own = as_asked(found, question)[-1:]
     found.sort(key=lambda group: group not in own)
     sections = [section(group if group in own else narrowed(group), home, code) for group in found]
     return Entry(
@@ -138,7 +138,7 @@ def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
         claim=claim_of(question),
         sections=sections,
         verdicts=sections[0].verdicts if own else [],
-        done=sum(r["status"] != "failed" for group in own for seeds in group.results.values() for r in seeds.values()),
+        done=sum(result["status"] != "failed" for group in own for result in group.every),
         wanted=len(wanted),
         running=sum(is_running(run.folder) for _, _, run in wanted),
         published=[published_line(table) for table in claim_of(question).get("published", [])],
@@ -205,8 +205,7 @@ def side_by_side(group: Group, most: int = 3) -> list[dict[str, Any]]:
     """The samples of each arm's first seed: what all arms share once, then what each of them says."""
     said = {}
     for arm in in_order(group.question, group.results):
-        result = group.results[arm][min(group.results[arm])]
-        if rows := history(group.folders[result["key"]])[1]:
+        if rows := history(group.first_folder(arm))[1]:
             said[charts.label(choices_of(group.question, arm))] = rows
     if not said:
         return []
@@ -223,9 +222,9 @@ def side_by_side(group: Group, most: int = 3) -> list[dict[str, Any]]:
 def list_of_runs(group: Group, home: Path) -> list[dict[str, str]]:
     """Every run that the question wants in these settings: state, figure, what sets it apart, how to repeat it."""
     listed, metric = [], group.question.metric
-    for arm in in_order(group.question, [tuple(a.values()) for a in group.question.arms()]):
+    for arm in in_order(group.question):
         named = dict(zip(group.question.varied, arm, strict=True))
-        base = group.results.get((group.question.varied[group.question.contrast][0], *arm[1:]), {})
+        base = group.results.get(group.baseline_of(arm), {})
         for seed in sorted({*group.question.seeds, *group.results.get(arm, {})}):
             result = group.results.get(arm, {}).get(seed)
             listed.append({

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.launch.question import ROOT, BadInput, Question
+from experiments.launch.question import BadInput, Question, known
 
 from .overview import table_of_claims
 from .render import as_markdown, columns, sheet
@@ -22,7 +22,6 @@ from .tuning import tuned
 
 KINDS = ("table", "inside", "also", "claims")
 MARK = re.compile(rf"^(<!-- ({'|'.join(KINDS)})(?: ([^>]*))? -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
-NOWHERE = ROOT / "experiments/answer/none"  # committed results alone, whatever lies in runs/
 Ask = Callable[[list[str]], Question]  # from the words after `ablate run`
 
 
@@ -56,7 +55,7 @@ def rewrite(text: str, ask: Ask) -> str:
 
 def made(kind: str, words: list[str], ask: Ask) -> str:
     if kind == "claims":
-        return table_of_claims([ask([name]) for name in of_claims(" ".join(words))], NOWHERE)
+        return table_of_claims([ask([name]) for name in of_claims(" ".join(words))], None)
     group = committed(ask(words))
     rows = rows_of(group)
     if kind == "table":
@@ -66,7 +65,7 @@ def made(kind: str, words: list[str], ask: Ask) -> str:
 
 def of_claims(words: str) -> list[str]:
     """The questions that are named, else every one."""
-    return shlex.split(words) or sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
+    return shlex.split(words) or known()
 
 
 def committed(question: Question) -> Group:
@@ -75,7 +74,7 @@ def committed(question: Question) -> Group:
     Raises:
         BadInput: where there are none.
     """
-    found = as_asked(groups(question, NOWHERE), question, NOWHERE)
+    found = as_asked(groups(question, None), question)
     if not found:
         raise BadInput(f"no committed results of {question.name} with the recipe {question.recipe} as asked")
     return tuned(found[-1])

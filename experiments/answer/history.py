@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ NAME = "history.json"
 
 def history(folder: Path) -> tuple[Curves, list[dict[str, str]]]:
     """Curves of training loss and validation, at most `POINTS` points each, and the samples of the last validation."""
+    files = [path for name in (NAME, "metrics.csv", "samples.txt") if (path := folder / name).exists()]
+    return read_once(folder, tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+
+
+@lru_cache(maxsize=10_000)
+def read_once(folder: Path, state: tuple[tuple[str, int, int], ...]) -> tuple[Curves, list[dict[str, str]]]:
+    """For each state of a run's files: every chart asks for the same curves."""
     if (kept := folder / NAME).exists():
         read = json.loads(kept.read_text())
         return {name: [tuple(point) for point in points] for name, points in read["curves"].items()}, read["samples"]

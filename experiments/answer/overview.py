@@ -24,8 +24,7 @@ def overview(questions: list[Question], out: Path) -> str:
 def line(question: Question, out: Path) -> list[str]:
     wanted = [run for _, _, run in runs(question, out)]
     done = [run for run in wanted if finished(run.folder)]
-    shipped = as_asked(groups(question, out / "none"), question, out)
-    known = [r for group in shipped for seeds in group.results.values() for r in seeds.values()]
+    known = [result for group in as_asked(groups(question, None), question) for result in group.every]
     seconds = [wall_seconds(r) for r in ([read_result(run.folder / "result.json") for run in done] or known)]
     left = (len(wanted) - len(done)) * sum(seconds) / len(seconds) if seconds else None
     return [
@@ -40,12 +39,12 @@ def line(question: Question, out: Path) -> list[str]:
     ]
 
 
-def table_of_claims(questions: list[Question], out: Path) -> str:
-    """A row for each check of each claim, from results of the sweep file exactly as it stands."""
+def table_of_claims(questions: list[Question], out: Path | None) -> str:
+    """A row for each check of each claim, from results of the sweep file exactly as it stands (`out`: see `groups`)."""
     heads = ["question", "the claim", "metric", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
-        own = as_asked(groups(question, out), question, out)
+        own = as_asked(groups(question, out), question)
         published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
         if own:
             group = tuned(own[-1])

@@ -13,7 +13,7 @@ from .charts import course, label
 from .overview import wall_seconds
 from .render import as_terminal, machine
 from .results import Arm, Group
-from .statistics import detectable, mean_sd, paired, seeds_needed
+from .statistics import detectable, paired, seeds_needed
 from .table import choices_of, finished, in_order
 from .tuning import tuned
 
@@ -63,15 +63,12 @@ def pilot(group: Group) -> list[Comparison]:
     """
     group = tuned(group)
     question, found = group.question, []
-    first = question.varied[question.contrast][0]
     for arm in in_order(question, group.results):
-        base = group.results.get((first, *arm[1:]), {})
-        values, base_values = finished(group.results[arm], question.metric), finished(base, question.metric)
-        both = sorted(set(values) & set(base_values))
-        if arm[0] == first or len(both) < 2:
-            continue
-        mean, sd = mean_sd([values[s] - base_values[s] for s in both])
-        found.append(Comparison(label(choices_of(question, arm)), mean, sd, len(both), seconds_of(group, arm)))
+        base = group.results.get(group.baseline_of(arm), {})
+        pair = paired(finished(group.results[arm], question.metric), finished(base, question.metric))
+        if arm != group.baseline_of(arm) and pair is not None and pair.n > 1:
+            name, seconds = label(choices_of(question, arm)), seconds_of(group, arm)
+            found.append(Comparison(name, pair.mean, pair.sd or 0.0, pair.n, seconds))
     if not found:
         raise BadInput(f"no two seeds of {question.name} to plan from: `ablate run … --seeds 2` is a pilot")
     return found
@@ -123,9 +120,8 @@ def plan(
          *([f"{within_reach[c.name]:.3g}"] if within_reach else []), clock(c.seconds)]
         for c in compared
     ]  # fmt: skip
-    hardware = sorted({machine(r["hardware"]) for of_arm in group.results.values() for r in of_arm.values()})
     strict = f"(80 % power) at p < .05 / {many}, Holm's strictest step"
-    where = "; ".join(hardware)
+    where = "; ".join(sorted({machine(result["hardware"]) for result in group.every}))
     said = [as_terminal(heads, body), f"Found: in four of five repetitions {strict}. Measured on {where}."]
     if out_of_reach := [name for name, n in wanted.items() if n is None]:
         larger = "`--effect` names a larger difference"
@@ -160,14 +156,15 @@ def shorter(group: Group, a_seed: float, needed_at_the_end: dict[str, int]) -> l
     """Whether the differences show with fewer seconds earlier in training, by the pilot's own validation curves."""
     group = tuned(group)
     metric, lines = "valid/" + group.question.metric.split("/")[-1], []
-    first, many = group.question.varied[group.question.contrast][0], comparisons_of(group)
+    many = comparisons_of(group)
     curves = {arm: course(group, arm, metric) for arm in group.results}
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values()))) if curves else []
     for step in steps[:-1]:
         needed: list[int | None] = []
         for arm, curve in curves.items():
-            found = paired(curve[step], curves[first, *arm[1:]][step]) if (first, *arm[1:]) in curves else None
-            if arm[0] != first and label(choices_of(group.question, arm)) in needed_at_the_end:
+            base = group.baseline_of(arm)
+            found = paired(curve[step], curves[base][step]) if base in curves else None
+            if arm != base and label(choices_of(group.question, arm)) in needed_at_the_end:
                 seen = found is not None and found.sd and found.mean
                 needed.append(seeds_needed(abs(found.mean), found.sd, many, most=MOST) if seen else None)
         if needed and all(needed):

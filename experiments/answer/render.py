@@ -23,7 +23,7 @@ PROSE = ("note", "claim", "choices")  # the columns that may run over several li
 def columns(group: Group, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells, as text; every format but JSON prints just these."""
     choices = list(rows[0].choices)
-    unit = next((r.get("unit", "tokens") for seeds in group.results.values() for r in seeds.values()), "tokens")
+    unit = next((result.get("unit", "tokens") for result in group.every), "tokens")
     heads = [*choices, group.question.metric, "n", "difference", "95 % interval", "p (Holm)", "noise", "detectable",
              "parameters", "FLOPs", f"{unit}/s", "memory", "note"]  # fmt: skip
     digits = 2 if any(abs(row.mean) >= 10 for row in rows if row.mean is not None) else 4
@@ -75,13 +75,13 @@ def p_value(p: float) -> str:
 
 def header(group: Group, code: str | None = None) -> str:
     """Which results these are: question, recipe, variant, where they were run, on which commit."""
-    everything = [result for seeds in group.results.values() for result in seeds.values()]
+    everything = group.every
     hardware = sorted({machine(result["hardware"]) for result in everything})
     commits = sorted({result.get("commit", "") for result in everything} - {""})
     parts = [
         group.question.name,
         group.recipe,
-        f"{group.size} {'committed' if group.committed else 'own'} results, variant {group.variant}",
+        f"{len(everything)} {'committed' if group.committed else 'own'} results, variant {group.variant}",
         "; ".join(hardware),
         f"commit {', '.join(commits) or 'unknown'}",
     ]

@@ -20,8 +20,7 @@ def command_of(group: Group, arm: dict[str, Value], seed: int) -> str:
         kind, _, rest = str(added.get(key)).partition(" ")
         if kind in ("folder", "file"):
             added[key] = rest.rpartition(" ")[0]
-    path = group.question.path.resolve()
-    asked = group.question.name if path.parent == ROOT / "sweeps" else str(path)
+    asked = group.question.command[group.question.command.index("--question") + 1]  # a name, or a path from anywhere
     flags = {key: value for key, value in {**added, **arm, SEED: seed}.items() if key != "downstream.recipes"}
     words = ["python", "-m", "experiments.train", "fit", "--question", asked]
     words += [word for file in files for word in ("--config", file)]
@@ -34,10 +33,8 @@ def recipes(group: Group) -> list[str]:
     Raises:
         BadInput: a recipe that lies elsewhere, of results that were asked for by --recipe.
     """
-    command = group.question.command
-    own = [value for flag, value in zip(command, command[1:], strict=False) if flag == "--config"]
-    if recipe_name(own) == group.recipe:
-        return [placed(find_file(file).resolve()) for file in own]
+    if group.question.recipe == group.recipe:
+        return [placed(find_file(file).resolve()) for file in group.question.configs]
     if missing := [name for name in group.recipe.split("+") if name not in recipe_files()]:
         raise BadInput(f"the recipe {missing[0]} is none of the project's: give it by --recipe")
     return [recipe_files()[name] for name in group.recipe.split("+")]

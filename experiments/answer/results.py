@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.launch.grid import run_of
+from experiments.launch.grid import arguments
 from experiments.launch.question import Question, canonical
-from experiments.record.identity import arm_name, digest
+from experiments.record.identity import arm_name, digest, identify
 from experiments.record.result import read_result
 
 from .history import commit_history
@@ -38,21 +38,33 @@ class Group:
     tuned: dict[Arm, str] = field(default_factory=dict)
 
     @property
-    def size(self) -> int:
-        """How many results there are."""
-        return sum(map(len, self.results.values()))
+    def every(self) -> list[dict[str, Any]]:
+        """All results."""
+        return [result for seeds in self.results.values() for result in seeds.values()]
+
+    def baseline_of(self, arm: Arm) -> Arm:
+        """The arm of the same stratum with the contrast's first value."""
+        return self.question.varied[self.question.contrast][0], *arm[1:]
+
+    def first_folder(self, arm: Arm) -> Path:
+        """Where the files of its lowest seed lie."""
+        seeds = self.results[arm]
+        return self.folders[seeds[min(seeds)]["key"]]
 
 
-def groups(question: Question, out: Path) -> list[Group]:
+def groups(question: Question, out: Path | None) -> list[Group]:
     """One group a recipe and variant, newest last; own results stand in place of the committed ones of the same variant
     once they are as many.
+
+    Args:
+        out: where own results lie; None for the committed ones alone.
 
     Raises:
         CorruptResult: at a file that cannot be believed; it is not passed over.
     """
     found: dict[tuple[str, str], list[Group]] = {}
     wanted = {tuple(arm.values()) for arm in question.arms()}
-    for folder, committed in ((COMMITTED, True), (out, False)):
+    for folder, committed in ((COMMITTED, True), *([(out, False)] if out else [])):
         paths = sorted((folder / question.name).glob("*/*/seed-*/result.json"))
         read = [read_result(path) for path in paths]
         folders = {result["key"]: path.parent for result, path in zip(read, paths, strict=True)}
@@ -79,7 +91,7 @@ def groups(question: Question, out: Path) -> list[Group]:
 def whole_answers(found: list[Group]) -> list[Group]:
     """Of committed and own results of one variant: the own alone once they are as many, else both, the larger last."""
     *committed, own = found
-    return found[::-1] if committed and own.size < committed[0].size else [own]
+    return found[::-1] if committed and len(own.every) < len(committed[0].every) else [own]
 
 
 def narrowed(group: Group) -> Group:
@@ -96,9 +108,9 @@ def narrowed(group: Group) -> Group:
     return replace(group, question=replace(group.question, varied=asked, seeds=tuple(seeds)))
 
 
-def as_asked(found: list[Group], question: Question, out: Path) -> list[Group]:
+def as_asked(found: list[Group], question: Question) -> list[Group]:
     """Those of this very asking: the same settings. Data that is not on this machine is known by its folder's name."""
-    run = run_of(question, *question.runs()[0], out)
+    run = identify(arguments(question, *question.runs()[0]))
     name = str(run.settings.get("data.dataset"))
 
     def alike(group: Group) -> bool:

@@ -17,15 +17,15 @@ RESAMPLES = 1000
 
 def sentence_tests(group: Group) -> list[dict[str, Any]]:
     """An arm a row: for how many of its seeds the sentences differ from the baseline's at p < .05, and each p."""
-    first, rows = group.question.varied[group.question.contrast][0], []
+    rows = []
     for arm in in_order(group.question, group.results):
-        base = group.results.get((first, *arm[1:]), {})
+        base = group.results.get(group.baseline_of(arm), {})
         pairs = [
             (seed, *(lines(group.folders[found[seed]["key"]]) for found in (base, group.results[arm])))
             for seed in sorted(set(group.results[arm]) & set(base))
         ]
         found = {seed: bootstrap(one, other) for seed, one, other in pairs if one and other}
-        if arm[0] != first and found:
+        if arm != group.baseline_of(arm) and found:
             clear = sum(p < 0.05 for p in found.values())
             values = ", ".join(f"{p:.3f}" for p in found.values())
             told = {"sentences differ": f"{clear} of {len(found)} seeds", "p": values}

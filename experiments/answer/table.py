@@ -51,9 +51,8 @@ class Row:
 def rows_of(group: Group) -> list[Row]:
     """A row for every arm of the question, in its order, missing ones too."""
     question, rows = group.question, []
-    for arm in in_order(question, [tuple(arm.values()) for arm in question.arms()]):
-        baseline_arm = (question.varied[question.contrast][0], *arm[1:])
-        rows.append(row(group, arm, baseline_arm, choices_of(question, arm)))
+    for arm in in_order(question):
+        rows.append(row(group, arm, group.baseline_of(arm), choices_of(question, arm)))
     tested = [r for r in rows if r.difference and r.difference.p is not None]
     for r, p in zip(tested, holm([r.difference.p for r in tested]), strict=True):
         r.p = p
@@ -62,14 +61,14 @@ def rows_of(group: Group) -> list[Row]:
     return rows
 
 
-def in_order(question: Question, arms: Iterable[Arm]) -> list[Arm]:
-    """Stratum by stratum, the baseline first in each."""
+def in_order(question: Question, arms: Iterable[Arm] | None = None) -> list[Arm]:
+    """Stratum by stratum, the baseline first in each; every arm of the question unless told."""
 
     def place(arm: Arm) -> list[int]:
         places = [values.index(value) for values, value in zip(question.varied.values(), arm, strict=True)]
         return places[1:] + places[:1]
 
-    return sorted(arms, key=place)
+    return sorted([tuple(arm.values()) for arm in question.arms()] if arms is None else arms, key=place)
 
 
 def choices_of(question: Question, arm: Arm) -> dict[str, Any]:

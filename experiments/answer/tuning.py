@@ -26,7 +26,7 @@ def tuned(group: Group) -> Group:
         arm: min(tried, key=lambda value, tried=tried: badness(tried[value], wanted))
         for arm, tried in candidates.items()
     }
-    metrics = {r["selection"]["metric"] for seeds in group.results.values() for r in seeds.values()}
+    metrics = {result["selection"]["metric"] for result in group.every}
     return replace(
         group,
         question=replace(group.question, varied={k: v for k, v in group.question.varied.items() if k != key}),

@@ -130,10 +130,11 @@ def ceiling(device: str, size: int) -> float:
 
 def per_call(call: Callable[[], object], device: str, times: int = 10) -> float:
     """Seconds, after three calls that do not count."""
-    for i in range(times + 3):
-        if i == 3:
-            wait(device)
-            began = time.perf_counter()
+    for _ in range(3):
+        call()
+    wait(device)
+    began = time.perf_counter()
+    for _ in range(times):
         call()
     wait(device)
     return (time.perf_counter() - began) / times

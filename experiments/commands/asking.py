@@ -167,7 +167,7 @@ def reproduce(
         if bad := [job for job in ended if job.outcome in BAD]:
             told = f"{len(bad)} runs of {question.name} {bad[0].outcome} (log: {bad[0].log})"
             raise BadInput(f"{told}: none of them is committed, and {page} stays as it is")
-        for group in results.as_asked(results.groups(question, folder(out)), question, folder(out)):
+        for group in results.as_asked(results.groups(question, folder(out)), question):
             if not group.committed:
                 results.commit(group)
     page.write_text(figures.rewrite(text, from_words))

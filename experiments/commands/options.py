@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.launch.question import ROOT, BadInput, Question, canonical, read
+from experiments.launch.question import BadInput, Question, canonical, known, read
 
 Questions = Annotated[
     list[str] | None, typer.Argument(help="names in sweeps/ or paths of sweep files", metavar="QUESTION…")
@@ -50,7 +50,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def names(questions: list[str] | None) -> list[str]:
-    return questions or sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
+    return questions or known()
 
 
 def folder(out: Path | None) -> Path:
@@ -84,7 +84,7 @@ def group_of(question: Question, out: Path, committed_only: bool = False):
     """
     from experiments.answer.results import as_asked, groups
 
-    found = as_asked(groups(question, out / "none" if committed_only else out), question, out)
+    found = as_asked(groups(question, None if committed_only else out), question)
     if not found:
         raise BadInput(f"no results of {question.name} with {question.recipe} as asked: `ablate run` makes them")
     return found[-1]

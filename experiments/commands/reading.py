@@ -48,7 +48,7 @@ def print_tables(
     if format not in FORMATS:
         raise BadInput(f"--format {format}: known are {', '.join(FORMATS)}")
     groups = results.groups(question, out)
-    own = results.as_asked(groups, of or question, out)
+    own = results.as_asked(groups, of or question)
     if of is not None:
         groups = [g for g in own if not g.committed]
     groups = [*(g for g in groups if g in own), *(results.narrowed(g) for g in groups if g not in own)]

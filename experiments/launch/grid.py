@@ -31,8 +31,3 @@ def fill(tokens: list[str] | tuple[str, ...], flags: list[str]) -> list[str]:
 def run_of(question: Question, arm: dict[str, Value], seed: int, out: Path) -> Run:
     """The run's identity, from the arguments that it will get."""
     return identify(arguments(question, arm, seed), out)
-
-
-def variant_of(question: Question, out: Path) -> str:
-    """The variant that all runs of this very asking share."""
-    return run_of(question, *question.runs()[0], out).variant

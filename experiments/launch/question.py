@@ -82,10 +82,15 @@ class Question:
         return next(iter(self.varied))
 
     @property
+    def configs(self) -> list[str]:
+        """The recipe's files: itself, then its overlays."""
+        follows = zip(self.command, self.command[1:], strict=False)
+        return [value for flag, value in follows if flag == "--config"]
+
+    @property
     def recipe(self) -> str:
         """The recipe's name, see `recipe_name`."""
-        follows = zip(self.command, self.command[1:], strict=False)
-        return recipe_name([value for flag, value in follows if flag == "--config"])
+        return recipe_name(self.configs)
 
     def arms(self) -> list[dict[str, Value]]:
         """Every combination of the varied choices, in the file's order."""
@@ -131,15 +136,19 @@ class Question:
         return replace(self, varied=varied)
 
 
+def known() -> list[str]:
+    """The names of the project's questions."""
+    return sorted(path.stem for path in (ROOT / "sweeps").glob("*.yaml"))
+
+
 def find(name: str) -> Path:
     """The sweep file of a name in `sweeps/`, or of a path anywhere."""
     for path in (Path(name), ROOT / name, ROOT / "sweeps" / f"{name}.yaml"):
         if path.is_file():
             return path
-    known = sorted(p.stem for p in (ROOT / "sweeps").glob("*.yaml"))
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, known(), 1)
     meant = f"did you mean {close[0]}? " if close else ""
-    raise BadInput(f"no question {name!r}: {meant}neither a file nor one of {', '.join(known)}")
+    raise BadInput(f"no question {name!r}: {meant}neither a file nor one of {', '.join(known())}")
 
 
 def read(name: str) -> Question:

@@ -78,18 +78,9 @@ def test_what_was_promised_is_held_against_what_happened(tmp_path, monkeypatch):
     plan.keep(promise, tmp_path / "out")
     before = results.groups(read("score_divisor").only({"model.arch.d_k": ["16"]}), tmp_path / "out")[0]
     assert plan.held_against(before, tmp_path / "out") is None, "its seeds are not there yet"
-    after = pilot_of_more(tmp_path, monkeypatch)
+    after = pilot_of(tmp_path, monkeypatch, (3, 4))
     told = plan.held_against(after, tmp_path / "out")
     assert "1:30 of one process; the runs took 1:30" in told and "one, d_k 16" in told
-
-
-def pilot_of_more(tmp_path, monkeypatch):
-    for arm in ARMS:
-        for seed in (3, 4):
-            metrics = {"test/bleu": float(BLEU[arm[0]][seed])}
-            put(tmp_path / "out", **{**result(arm, 0), "seed": seed, "key": f"{arm}{seed}", "metrics": metrics})
-    (group,) = results.groups(read("score_divisor").only({"model.arch.d_k": ["16"]}), tmp_path / "out")
-    return group
 
 
 def test_one_seed_is_no_pilot(tmp_path, monkeypatch):

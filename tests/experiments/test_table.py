@@ -270,10 +270,10 @@ def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp
     for arm in (("sqrt_d_k", 16), ("one", 16)):
         put(few, **result(arm, 0))
     own, committed = results.groups(question(), few)
-    assert (own.size, own.committed) == (2, False) and (committed.size, committed.committed) == (12, True)
+    assert (len(own.every), own.committed) == (2, False) and (len(committed.every), committed.committed) == (12, True)
     for arm, values in BLEU.items():
         for seed in range(len(values)):
             if not (arm[1] == 16 and seed == 0):
                 put(few, **result(arm, seed))
     (own,) = results.groups(question(), few)
-    assert (own.size, own.committed) == (12, False)
+    assert (len(own.every), own.committed) == (12, False)
