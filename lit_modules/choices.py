@@ -36,7 +36,8 @@ class Arch:
             all: in the three places of section 5.4 and of the authors' code, which are
             weights: the attention weights,
             sublayers: each sub-layer's output before it is added,
-            embeddings: the sums of embeddings and positions.
+            embeddings: the sums of embeddings and positions,
+            not_weights: the last two, as fairseq's Transformer has it.
             nowhere: as a dropout of 0.
 
     Raises:
@@ -52,11 +53,12 @@ class Arch:
     score_divisor: Literal["sqrt_d_k", "one"] = "sqrt_d_k"
     activation: Literal["relu", "gelu"] = "relu"
     dropout: float = 0.1
-    dropout_at: Literal["all", "weights", "sublayers", "embeddings", "nowhere"] = "all"
+    dropout_at: Literal["all", "weights", "sublayers", "embeddings", "not_weights", "nowhere"] = "all"
 
     def dropout_of(self, place: Literal["weights", "sublayers", "embeddings"]) -> float:
         """P_drop where it falls, 0 elsewhere."""
-        return self.dropout if self.dropout_at in ("all", place) else 0.0
+        falls = self.dropout_at in ("all", place) or (self.dropout_at == "not_weights" and place != "weights")
+        return self.dropout if falls else 0.0
 
     def __post_init__(self) -> None:
         self.heads  # noqa: B018  an impossible head size is refused when the page is filled in, not later

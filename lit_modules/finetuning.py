@@ -16,6 +16,7 @@ from datamodules.tokenizer import PAD
 from .base import AblationModule
 from .bert import BertNetwork, Pooler
 from .components.attention import projection
+from .components.fast import Dropout
 from .components.loss import TokenLoss
 from .optimization import Optim
 from .pretrained import read
@@ -64,7 +65,7 @@ class FineTuning(AblationModule):
         )  # fmt: skip
         self.network = BertNetwork(arch=before.arch, **before.network)
         self.head = self.new_head(before.arch.d_model, n_labels)
-        self.dropout, self.still = nn.Dropout(dropout), STILL[features]
+        self.dropout, self.still = Dropout(dropout), STILL[features]
         if weights == "pretrained":
             self.network.load_state_dict(before.of("network"))
             if isinstance(self.head, SummaryHead) and (pooler := before.of("pair.pooler")):

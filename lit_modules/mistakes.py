@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .components import masks
 from .components.attention import Explicit, MultiHeadAttention
+from .components.fast import Dropout
 from .components.residual import Stream
 from .translation import Translation
 
@@ -105,7 +106,7 @@ class NormInside(nn.Module):
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(d_model), Dropout(dropout)
 
     def forward(self, x: Stream, sublayer) -> Stream:
         return x + self.norm(self.dropout(sublayer(x)))

@@ -18,7 +18,8 @@ from .components import masks
 from .components.attention import attention_weights
 from .components.diagnostics import attention_statistics, leak, position_similarity
 from .components.embeddings import OutputProjection, TokenEmbedding, tie
-from .components.loss import TokenLoss, token_loss
+from .components.fast import Dropout
+from .components.loss import TokenLoss, output_loss, token_loss
 from .components.positions import POSITION
 from .components.stack import Decoder, Encoder
 from .generation import Decoding, search
@@ -52,7 +53,7 @@ class EncoderDecoder(nn.Module):
         tie(weight_tying, self.source_embedding, self.target_embedding, self.output)
         self.source_position = POSITION[position](arch.d_model, max_length)
         self.target_position = POSITION[position](arch.d_model, max_length)
-        self.dropout = nn.Dropout(arch.dropout_of("embeddings"))
+        self.dropout = Dropout(arch.dropout_of("embeddings"))
         self.encoder, self.decoder = Encoder(arch), Decoder(arch, cross_attention)
         self.target_mask = LOOK_AHEAD[look_ahead]
         if cross_attention == "absent":  # nothing is asked of the encoder; DDP wants a gradient for what can learn
@@ -63,9 +64,15 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"]
     ) -> Float[Tensor, "batch target vocabulary"]:
+        return self.output(self.states(source, target))
+
+    def states(
+        self, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"]
+    ) -> Float[Tensor, "batch target d_model"]:
+        """What the decoder hands to the output map."""
         memory, memory_mask = self.encode(source)
         x = self.dropout(self.target_position(self.target_embedding(target)))
-        return self.output(self.decoder(x, memory, self.target_mask(target), memory_mask))
+        return self.decoder(x, memory, self.target_mask(target), memory_mask)
 
     def encode(self, source: Int[Tensor, "batch source"]) -> tuple[Float[Tensor, "batch source d_model"], masks.Mask]:
         """The memory, and the mask that hides its padding."""
@@ -118,7 +125,9 @@ class Translation(AblationModule):
     Logged at validation and test, under the split's name: nll (nats per target token, EOS included), perplexity
     (its exponential), calibration_error (of the teacher-forced predictions: the mean over tokens of |confidence -
     accuracy| in 15 equal bins of confidence; Guo et al. 2017, equation 3), bleu (sacreBLEU's corpus BLEU on detokenised
-    text), bleu_words_A_B (of the sentences whose source has A to B words).
+    text), bleu_words_A_B (of the sentences whose source has A to B words). At test, where the data says which language
+    the targets are in: bleu_moses, BLEU of text that Moses' tokeniser has cut (fairseq's), and bleu_moses_lc, of the
+    same in small letters. Both depend on that tokeniser: compare them with their like alone.
     """
 
     def __init__(
@@ -174,6 +183,8 @@ class Translation(AblationModule):
             words = [len(line.split()) for line in data.sources(split)]
             bins = [f"bleu_words_{a}_{b}" for a, b in LENGTHS if any(a <= n <= b for n in words)]
             names += [f"{split}/{name}" for name in ("nll", "perplexity", "calibration_error", "bleu", *bins)]
+            if split != "valid" and data.language:
+                names += [f"{split}/bleu_moses", f"{split}/bleu_moses_lc"]
         return names
 
     # ---- training
@@ -182,13 +193,9 @@ class Translation(AblationModule):
         return self.loss(batch, self.label_smoothing)
 
     def loss(self, batch: dict[str, Tensor], smoothing: float) -> TokenLoss:
-        return self.loss_of(batch, smoothing)[0]
-
-    def loss_of(self, batch: dict[str, Tensor], smoothing: float) -> tuple[TokenLoss, Tensor, Tensor]:
-        """The loss, the logits, and the labels that they should give."""
         inputs, labels = self.shift(batch["target"])
-        logits = self.network(batch["source"], inputs)
-        return token_loss(logits, labels, pad_id=self.ignored, smoothing=smoothing), logits, labels
+        states, output = self.network.states(batch["source"], inputs), self.network.output
+        return output_loss(states, output.weight, None, labels, pad_id=self.ignored, smoothing=smoothing)
 
     def shift(self, target: Int[Tensor, "batch target"]) -> tuple[Tensor, Tensor]:
         """What goes into the decoder, BOS …, and what is to come out, … EOS: shifted right by one (figure 1)."""
@@ -208,7 +215,9 @@ class Translation(AblationModule):
 
     def evaluate(self, batch: dict[str, Tensor], split: str) -> None:
         decoding = Decoding() if split == "valid" else self.decoding
-        loss, logits, labels = self.loss_of(batch, 0.0)
+        inputs, labels = self.shift(batch["target"])
+        logits = self.network(batch["source"], inputs)
+        loss = token_loss(logits, labels, pad_id=self.ignored)
         translations = self.trainer.datamodule.texts(self.translate(batch["source"], decoding))
         self.found[split].add(loss, logits, labels, batch["index"].tolist(), translations)
 
@@ -254,6 +263,8 @@ class Translation(AblationModule):
             if some
         }
         self.bleu_signature = str(bleu.get_signature())
+        if split != "valid" and (language := self.trainer.datamodule.language):
+            scores |= moses_bleu([translations[i] for i in words], [references[i] for i in words], language)
         return scores
 
     # ---- why
@@ -308,3 +319,16 @@ class Evaluation:
         parts = module.of_all_ranks((self.nll, self.tokens, self.translations))
         nll, tokens, translations = zip(*parts, strict=True)
         return sum(nll), sum(tokens), {i: text for part in translations for i, text in part.items()}
+
+
+def moses_bleu(translations: list[str], references: list[str], language: str) -> dict[str, float]:
+    """Corpus BLEU of tokens, without smoothing and without a tokeniser of sacreBLEU's own; and in small letters."""
+    from sacremoses import MosesTokenizer
+
+    tokenizer = MosesTokenizer(language)
+    ours, theirs = ([tokenizer.tokenize(line, return_str=True) for line in text] for text in (translations, references))
+    bleu = {
+        name: sacrebleu.metrics.BLEU(tokenize="none", smooth_method="none", lowercase=small, force=True)
+        for name, small in (("bleu_moses", False), ("bleu_moses_lc", True))
+    }
+    return {name: metric.corpus_score(ours, [theirs]).score for name, metric in bleu.items()}

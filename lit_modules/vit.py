@@ -14,6 +14,7 @@ from .choices import Arch
 from .components import masks
 from .components.attention import attention_weights, projection
 from .components.diagnostics import attention_statistics, position_similarity
+from .components.fast import Dropout
 from .components.loss import TokenLoss
 from .components.patches import IMAGE_POSITION, POOLING, Images, PatchEmbedding
 from .components.stack import Encoder
@@ -44,7 +45,7 @@ class VitNetwork(nn.Module):
         )
         self.position = IMAGE_POSITION[position](arch.d_model, self.patches.grid)
         self.pooling = POOLING[pooling](arch.d_model)
-        self.dropout = nn.Dropout(arch.dropout_of("embeddings"))
+        self.dropout = Dropout(arch.dropout_of("embeddings"))
         self.encoder = Encoder(arch)
         self.width = arch.d_model
         for module in self.modules():

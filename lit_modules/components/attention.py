@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from .fast import dropout as drop
 from .masks import Mask
 
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -22,9 +23,7 @@ Keys = Float[Tensor, "batch heads key d_k"]  # or values, which are as wide
 SCORE_DIVISOR: dict[str, Callable[[int], float]] = {"sqrt_d_k": lambda d_k: d_k**0.5, "one": lambda d_k: 1.0}
 
 ROOM = 64  # positions that a cache grows by
-# keys; below it the explicit form is faster on CPUs: 3-10 times in bf16, and a tenth in fp32 with dropout and no mask,
-# where the fused kernel does not apply
-SHORT = 256
+SHORT = 512  # keys; below it the explicit form is faster on CPUs in bf16 (2-8 times) and with dropout (1.0-1.5 times)
 
 
 def attend_fused(
@@ -68,8 +67,9 @@ class Explicit:
         dropout: float = 0.0,
     ) -> Float[Tensor, "batch heads query d_v"]:
         allowed = mask.dense(query.shape[-2], key.shape[-2], query.device)
-        weights = self.weigh(attention_scores(query, key, scale), allowed)
-        return F.dropout(weights, dropout, training=dropout > 0) @ value
+        with torch.autocast(query.device.type, enabled=False):  # which would copy bf16 scores to fp32 and back
+            weights = self.weigh(attention_scores(query, key, scale), allowed)
+            return drop(weights, dropout) @ value
 
 
 def attention_scores(
@@ -85,9 +85,9 @@ def attention_softmax(
     """The softmax over the allowed keys; exactly zero elsewhere, also in rows that allow nothing."""
     if allowed is None:
         return scores.softmax(dim=-1)
-    barred = ~allowed
-    weights = scores.masked_fill(barred, torch.finfo(scores.dtype).min).softmax(dim=-1)
-    return weights.masked_fill(barred, 0.0)
+    weights = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    empty = ~allowed.any(dim=-1, keepdim=True)  # such a row would be uniform
+    return weights.masked_fill(empty, 0.0) if empty.any() else weights
 
 
 attend_explicit = Explicit(attention_softmax)
@@ -96,7 +96,7 @@ attend_explicit = Explicit(attention_softmax)
 def attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, scale: float, dropout: float = 0.0) -> Tensor:
     """The faster of the two forms, by what was measured (README, "Speed"); results differ by rounding only."""
     short = query.device.type == "cpu" and key.shape[-2] < SHORT
-    explicit = short and (query.dtype == torch.bfloat16 or (dropout > 0 and mask == (None, False)))
+    explicit = short and (query.dtype == torch.bfloat16 or dropout > 0)
     form = attend_explicit if explicit else attend_fused
     return form(query, key, value, mask=mask, scale=scale, dropout=dropout)
 

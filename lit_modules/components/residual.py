@@ -5,6 +5,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .fast import Dropout
+
 Stream = Float[Tensor, "batch position d_model"]
 
 
@@ -13,7 +15,7 @@ class PostNorm(nn.Module):
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(d_model), Dropout(dropout)
 
     def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
         return self.norm(x + self.dropout(sublayer(x)))
@@ -29,7 +31,7 @@ class PreNorm(nn.Module):
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(d_model), Dropout(dropout)
 
     def forward(self, x: Stream, sublayer: Callable[[Tensor], Tensor]) -> Stream:
         return x + self.dropout(sublayer(self.norm(x)))

@@ -155,7 +155,7 @@ def test_an_all_padding_batch_gives_zero_and_zero_gradients(smoothing):
 def test_targets_are_shifted_right():
     """The model never gets the token that it is to predict as its newest input."""
     built, seen = model(), {}
-    built.network.register_forward_pre_hook(lambda _, inputs: seen.update(target=inputs[1]))
+    built.network.target_embedding.register_forward_pre_hook(lambda _, inputs: seen.update(target=inputs[0]))
     batch = {"source": tokens(1, 4), "target": torch.tensor([[BOS, 5, 6, EOS]]), "index": torch.tensor([0])}
     loss = built.loss(batch, 0.0)
     assert seen["target"].tolist() == [[BOS, 5, 6]] and loss.tokens == 3
