@@ -26,8 +26,8 @@ test-slow: install  ## the others
 lint: install    ## ruff
 	$(BIN)/ruff check .
 
-bench: install   ## our training step beside torch.nn.Transformer's, on the toy language
-	$(BIN)/ablate bench translation
+bench: install   ## speed beside the peers installed, a quarter of an hour
+	$(BIN)/ablate bench
 
 reproduce: install  ## every question of the README, and its tables; many hours, goes on where it was stopped
 	$(BIN)/ablate reproduce

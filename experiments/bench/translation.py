@@ -1,42 +1,66 @@
-"""Our encoder-decoder beside torch.nn.Transformer of the same size: one process, the same batches, turn about.
+"""Translation: our encoder-decoder beside torch.nn.Transformer and Hugging Face's Marian of the same size.
 
-Both sides share embeddings, output map, label smoothing, dropout rate and optimiser, and are timed over whole training
-steps: forward, loss, backward, optimiser. The peer's own feed-forward has a dropout of its own, which the paper's
-model has not; nothing else differs.
+All share batches, vocabulary, tied matrices, label smoothing, dropout after sub-layers and embeddings, and optimiser.
+The peers do as their users do: Marian drops no attention weights, torch's feed-forward has a dropout of its own.
 """
 
-import json
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from datamodules.batching import collate
-from datamodules.tokenizer import PAD
+from datamodules.local import local_folder
+from datamodules.tokenizer import BOS, EOS, PAD
 from datamodules.translation import ParallelText, ToyTranslation
-from experiments.answer.render import as_terminal
-from experiments.record import facts
 from lit_modules.choices import Arch
-from lit_modules.components.loss import token_loss
-from lit_modules.translation import EncoderDecoder
+from lit_modules.translation import EncoderDecoder, Translation
 
-from .turns import compare, side
+from .turns import OPTIM, Batch, Family, Loss
 
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.1}
-STEPS = 6  # a stretch of one side before the other has its turn
-PEER = "torch.nn.Transformer"
-RESULTS = Path(__file__).parent / "results" / "translation.json"
+BATCH_TOKENS = 4096
+
+
+def prepare(count: int) -> tuple[list[Batch], int]:
+    folder = local_folder("multi30k")
+    data = ParallelText(str(folder), batch_tokens=BATCH_TOKENS) if folder else ToyTranslation(batch_tokens=BATCH_TOKENS)
+    data.load()
+    examples = data.examples["train"]
+    chosen = list(data.batches("train"))[:count]
+    return [collate([examples[i] for i in batch]) for batch in chosen], data.vocab_size
+
+
+def tokens(batch: Batch) -> int:
+    """Real source and target tokens."""
+    return int((batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum())
+
+
+def mean_loss(logits: Tensor, batch: Batch) -> Tensor:
+    target = batch["target"][:, 1:].flatten()
+    return F.cross_entropy(logits.flatten(0, 1), target, ignore_index=PAD, label_smoothing=0.1)
+
+
+def ours(vocab_size: int) -> tuple[nn.Module, Loss]:
+    model = Translation(arch=Arch(**SIZES), optim=OPTIM, vocab_size=vocab_size)
+
+    def loss(batch: Batch) -> Tensor:
+        found = model.training_loss(batch)
+        return found.smoothed / found.tokens
+
+    return model, loss
 
 
 class TorchTransformer(EncoderDecoder):
     """Our embeddings and output around torch.nn.Transformer, called as its documentation does."""
 
-    def __init__(self, **arguments) -> None:
-        super().__init__(**arguments)
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(
+            arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
+            cross_attention="present", max_length=256,
+        )  # fmt: skip
         del self.encoder, self.decoder
+        self.dropout = nn.Dropout(SIZES["dropout"])
         self.stacks = nn.Transformer(
             SIZES["d_model"], SIZES["n_heads"], SIZES["n_layers"], SIZES["n_layers"], SIZES["d_ff"], SIZES["dropout"],
             batch_first=True,
@@ -53,62 +77,51 @@ class TorchTransformer(EncoderDecoder):
         return self.output(x)
 
 
-def our_loss(logits: Tensor, target: Tensor) -> Tensor:
-    loss = token_loss(logits, target, pad_id=PAD, smoothing=0.1)
-    return loss.smoothed / loss.tokens
+def torchs(vocab_size: int) -> tuple[nn.Module, Loss]:
+    model = TorchTransformer(vocab_size)
+    return model, lambda batch: mean_loss(model(batch["source"], batch["target"][:, :-1]), batch)
 
 
-def torchs_loss(logits: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=0.1)
+def marian(vocab_size: int, attention: str) -> nn.Module:
+    from transformers import MarianConfig, MarianMTModel
+
+    return MarianMTModel(MarianConfig(
+        vocab_size=vocab_size, d_model=SIZES["d_model"], encoder_layers=SIZES["n_layers"],
+        decoder_layers=SIZES["n_layers"], encoder_attention_heads=SIZES["n_heads"],
+        decoder_attention_heads=SIZES["n_heads"], encoder_ffn_dim=SIZES["d_ff"], decoder_ffn_dim=SIZES["d_ff"],
+        dropout=SIZES["dropout"], attention_dropout=0.0, activation_dropout=0.0, activation_function="relu",
+        max_position_embeddings=256, scale_embedding=True, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=BOS,
+        decoder_start_token_id=BOS, forced_eos_token_id=None, attn_implementation=attention,
+    ))  # fmt: skip
 
 
-def trained(kind: type[EncoderDecoder], loss_of: Callable, vocab_size: int, bf16: bool) -> Callable:
-    torch.manual_seed(0)
-    model = kind(
-        arch=Arch(**SIZES), vocab_size=vocab_size, position="sinusoidal", look_ahead="masked", weight_tying="all",
-        cross_attention="present", max_length=256,
+def marians(attention: str) -> Callable[[int], tuple[nn.Module, Loss]]:
+    def make(vocab_size: int) -> tuple[nn.Module, Loss]:
+        model = marian(vocab_size, attention).train()
+
+        def loss(batch: Batch) -> Tensor:
+            source = batch["source"]
+            found = model(
+                input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=batch["target"][:, :-1],
+                use_cache=False,
+            )  # fmt: skip
+            return mean_loss(found.logits, batch)
+
+        return model, loss
+
+    return make
+
+
+def family() -> Family:
+    real = local_folder("multi30k") is not None
+    return Family(
+        unit="tokens",
+        about=f"{'Multi30k' if real else 'toy language'}, d_model 128, 4 + 4 layers, d_ff 512, {BATCH_TOKENS} slots",
+        steps=6,
+        sides={
+            "ours": ours, "torch.nn.Transformer": torchs, "Hugging Face, sdpa": marians("sdpa"),
+            "Hugging Face, eager": marians("eager"),
+        },
+        tuned=("torch.nn.Transformer", "Hugging Face, sdpa", "Hugging Face, eager"),
+        prepare=prepare, count=tokens,
     )  # fmt: skip
-
-    def loss(batch: dict[str, Tensor]) -> Tensor:
-        return loss_of(model(batch["source"], batch["target"][:, :-1]), batch["target"][:, 1:])
-
-    return side(model, loss, tokens, bf16)
-
-
-def tokens(batch: dict[str, Tensor]) -> int:
-    """Real source and target tokens."""
-    return int((batch["source"] != PAD).sum() + (batch["target"][:, 1:] != PAD).sum())
-
-
-def measure(data, rounds: int, bf16: bool) -> dict[str, float]:
-    """Medians over the rounds; the ratio is the median of the rounds' own ratios."""
-    examples, chosen = data.examples["train"], list(data.batches("train"))[: STEPS * (rounds + 1)]
-    batches = [collate([examples[i] for i in indices]) for indices in chosen]
-    stretches = [batches[i : i + STEPS] for i in range(0, len(batches), STEPS)]
-    kinds = {"ours": (EncoderDecoder, our_loss), PEER: (TorchTransformer, torchs_loss)}
-    sides = {name: trained(*kind, data.vocab_size, bf16) for name, kind in kinds.items()}
-    found = compare(sides, stretches, "bf16" if bf16 else "fp32")
-    ratio = found["ratio"][PEER]
-    spread = {"ratio": ratio["median"], "lowest": ratio["lowest"], "highest": ratio["highest"]}
-    return found["tokens_per_second"] | spread
-
-
-def main(dataset: str | None, rounds: int) -> None:
-    """Prints the table and keeps it under results/."""
-    torch.set_num_threads(1)
-    data = ParallelText(dataset=dataset, batch_tokens=4096) if dataset else ToyTranslation(batch_tokens=4096)
-    data.load()
-    measured = {name: measure(data, rounds, bf16) for name, bf16 in (("fp32", False), ("bf16", True))}
-    heads = ["precision", "ours, tokens/s", "torch.nn.Transformer, tokens/s", "ratio", "lowest … highest"]
-    lines = []
-    for name, m in measured.items():
-        speeds = [f"{m['ours']:,.0f}", f"{m[PEER]:,.0f}"]
-        lines.append([name, *speeds, f"{m['ratio']:.2f}", f"{m['lowest']:.2f} … {m['highest']:.2f}"])
-    print(as_terminal(heads, lines))
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({
-        "sizes": SIZES, "data": "Multi30k" if dataset else "toy language", "batch_tokens": 4096, "rounds": rounds,
-        "steps_per_stretch": STEPS, "threads": 1, "measured": measured, "hardware": facts.hardware(on_gpu=False),
-        "versions": facts.versions(), "commit": facts.commit(), "date": time.strftime("%F"),
-    }, indent=1) + "\n")  # fmt: skip
-    print(f"kept in {RESULTS.name}; one thread, both sides in one process with one allocator")

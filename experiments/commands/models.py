@@ -1,5 +1,6 @@
 """Commands about a trained model and its speed: try, export, bench."""
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -52,34 +53,40 @@ def export(
         raise BadInput(str(error)) from error
 
 
+BENCHES = ("translation", "bert", "vit", "decoding", "launching", "scaling", "gpu")
+
+
 def bench(
-    family: Annotated[str, typer.Argument(help="translation, decoding, bert, vit or gpu")] = "translation",
-    dataset: Annotated[
-        str | None, typer.Option(help="Multi30k; documents for bert; CIFAR-10 for vit (default: embedded data)")
+    parts: Annotated[
+        list[str] | None, typer.Argument(help=f"any of {', '.join(BENCHES)}; the first five if none", metavar="PART…")
     ] = None,
     rounds: Annotated[int, typer.Option(help="stretches of steps for each side", min=1)] = 5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="ours beside one peer: fails where a kept ratio has fallen by a third")
+    ] = False,
+    scaling: Annotated[bool, typer.Option("--scaling", help="as `ablate bench scaling`")] = False,
 ) -> None:
-    """translation, bert, vit: our training step beside the peers' of the same size, turn about in one process, fp32 and
-    bf16; decoding: time per token with and without the cache; gpu: what should hold on a GPU, and its speed."""
-    if family == "translation":
-        from experiments.bench import translation
+    """How fast are we, beside whom? translation, bert, vit: training steps beside each installed peer's (pip install
+    '.[peers]'), turn about, fp32 and bf16; decoding: beside Hugging Face's, with and without the cache; launching: what a
+    run costs beside its steps; scaling: how time and memory grow; gpu: what should hold on a GPU, and its speed.
 
-        translation.main(dataset, rounds)
-    elif family == "decoding":
-        from experiments.bench import decoding
+    Data: Multi30k, English documents and CIFAR-10 where $ABLATE_DATA has them, else embedded data."""
+    from experiments.bench.training import FAMILIES
 
-        decoding.main(rounds)
-    elif family == "bert":
-        from experiments.bench import bert
+    wanted = parts or (["scaling"] if scaling else list(FAMILIES if quick else BENCHES[:5]))
+    if unknown := [part for part in wanted if part not in BENCHES]:
+        raise BadInput(f"no benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")
+    families = [part for part in wanted if part in FAMILIES]
+    if quick and families != wanted:
+        raise BadInput(f"--quick is for {', '.join(FAMILIES)}")
+    fine = True
+    if families:
+        from experiments.bench import training
 
-        bert.main(dataset, rounds)
-    elif family == "vit":
-        from experiments.bench import vit
-
-        vit.main(dataset, rounds)
-    elif family == "gpu":
-        from experiments.bench import gpu
-
-        raise typer.Exit(0 if gpu.main() else 1)
-    else:
-        raise BadInput(f"no benchmark {family!r}; known: translation, decoding, bert, vit, gpu")
+        fine = training.main(families, rounds, quick)
+    for part in wanted:
+        if part not in FAMILIES:
+            module = importlib.import_module(f"experiments.bench.{part}")
+            fine = module.main(*([rounds] if part in ("decoding", "scaling") else [])) and fine
+    if not fine:
+        raise typer.Exit(1)

@@ -139,9 +139,15 @@ class KVCache:
             self.memory = self.memory[0].index_select(0, rows), self.memory[1].index_select(0, rows)
 
     def reorder(self, rows: Int[Tensor, " kept"]) -> None:
-        """Exchanges the pasts alone: beams of one sentence share its memory."""
+        """Exchanges the pasts alone, what of them is filled: beams of one sentence share its memory."""
         if self.past is not None:
-            self.past = self.past[0].index_select(0, rows), self.past[1].index_select(0, rows)
+            self.past = tuple(self.exchanged(past, rows) for past in self.past)
+
+    def exchanged(self, past: Tensor, rows: Int[Tensor, " kept"]) -> Tensor:
+        if past.shape[2] == self.length:  # no room has been made: it may be a view of the projections
+            return past.index_select(0, rows)
+        past[: len(rows), :, : self.length] = past[rows, :, : self.length]  # in place, without new memory
+        return past[: len(rows)]
 
 
 class MultiHeadAttention(nn.Module):

@@ -1,0 +1,44 @@
+"""What a run costs beside its training steps: a question of one arm is asked as anyone asks it, W&B offline, one run at
+a time, into a folder of its own, and its wall time is held against the seconds that its steps took. Outside them are
+imports, the check of the arms, the data, one validation, the test, checkpoints, pictures and the result."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from experiments.answer.render import as_terminal
+from experiments.record.result import read_result
+
+from .training import keep
+
+RUNS, STEPS = 3, 1300  # about a minute of steps on the embedded data
+QUESTION = [
+    "heads", "--only", "model.arch.n_heads=8", "--jobs", "1",
+    "--set", f"trainer.max_steps={STEPS}", "--set", f"trainer.val_check_interval={STEPS}",
+]  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> bool:
+    """Prints the shares and keeps them."""
+    with TemporaryDirectory() as out:
+        command = [sys.executable, "-m", "experiments.cli", "run", *QUESTION, "--seeds", str(RUNS), "--out", out]
+        environment = {**os.environ, "WANDB_MODE": "offline", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        began = time.perf_counter()
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+        wall = time.perf_counter() - began
+        results = [read_result(path) for path in sorted(Path(out).rglob("result.json"))]
+    steps = [result["seconds"] for result in results]
+    outside = (wall - sum(steps)) / len(steps)
+    share = 100 * (1 - sum(steps) / wall)
+    heads = ["runs", "wall, s", "training steps a run, s", "outside them a run, s", "share outside, %"]
+    print(
+        as_terminal(
+            heads,
+            [[str(len(steps)), f"{wall:.0f}", f"{sum(steps) / len(steps):.1f}", f"{outside:.1f}", f"{share:.0f}"]],
+        )
+    )
+    return keep("launching", {"runs": len(steps), "wall": wall, "steps": steps, "outside": outside, "share": share})
