@@ -132,9 +132,7 @@ def main(families: list[str], rounds: int, quick: bool) -> bool:
         measured = []
         for name, precision in parts:
             told = partial(describe, bar, task)
-            measured.append(
-                measure(name, precision, rounds, quick, Path(folder), lambda now, t=told: t(description=now))
-            )
+            measured.append(measure(name, precision, rounds, quick, Path(folder), told))
             bar.advance(task)
     print(as_terminal(HEADS, rows(measured)))
     return holds(measured) if quick else keep("training", {"rounds": rounds, "parts": measured})

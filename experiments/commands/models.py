@@ -66,9 +66,11 @@ def bench(
     ] = False,
     scaling: Annotated[bool, typer.Option("--scaling", help="as `ablate bench scaling`")] = False,
 ) -> None:
-    """How fast are we, beside whom? translation, bert, vit: training steps beside each installed peer's (pip install
-    '.[peers]'), turn about, fp32 and bf16; decoding: beside Hugging Face's, with and without the cache; launching: what a
-    run costs beside its steps; scaling: how time and memory grow; gpu: what should hold on a GPU, and its speed.
+    """How fast are we, beside whom?
+
+    translation, bert, vit: training steps beside each installed peer's (pip install '.[peers]'), turn about, fp32 and
+    bf16; decoding: beside Hugging Face's, with and without the cache; launching: what a run costs beside its steps;
+    scaling: how time and memory grow; gpu: what should hold on a GPU, and its speed.
 
     Data: Multi30k, English documents and CIFAR-10 where $ABLATE_DATA has them, else embedded data."""
     from experiments.bench.training import FAMILIES

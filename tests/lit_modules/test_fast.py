@@ -1,5 +1,7 @@
 """The fast pieces beside their clear forms."""
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -98,3 +100,42 @@ def test_dropout_is_torchs_elsewhere():
     torch.manual_seed(3)
     assert torch.equal(dropout(x, 0.5), first) and not torch.equal(dropout(x, 0.5), first)
     assert dropout(x.bfloat16(), 0.5).dtype == torch.bfloat16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_whole_trainings_end_where_the_clear_form_ends(precision, tmp_path, monkeypatch, capsys):
+    """Toy recipe with dropout, three seeds: the curve of the loss, and BLEU, differ by no more than seeds do."""
+    from experiments.record.metrics_file import read_metrics
+    from experiments.train import train
+    from lit_modules import translation
+    from lit_modules.components import attention, residual
+
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+
+    def clear_loss(x, weight, bias, target, *, pad_id, smoothing=0.0):
+        return token_loss(F.linear(x, weight, bias), target, pad_id=pad_id, smoothing=smoothing)
+
+    found = {}
+    for form in ("fast", "clear"):
+        if form == "clear":
+            monkeypatch.setattr(translation, "output_loss", clear_loss)
+            monkeypatch.setattr(attention, "drop", lambda x, p: F.dropout(x, p, training=p > 0))
+            monkeypatch.setattr(residual, "Dropout", torch.nn.Dropout)
+            monkeypatch.setattr(translation, "Dropout", torch.nn.Dropout)
+        for seed in range(3):
+            monkeypatch.setenv("ABLATE_OUT", str(tmp_path / form))
+            train(["fit", "--config", "experiments/recipes/translation/toy.yaml", f"--seed_everything={seed}",
+                   "--model.arch.dropout=0.1", f"--trainer.precision={precision}"])  # fmt: skip
+            (folder,) = (tmp_path / form).glob(f"alone/*/*/seed-{seed}-*")
+            metrics, logged = json.loads((folder / "result.json").read_text())["metrics"], read_metrics(folder / "metrics.csv")
+            curve = [logged["train/loss"][step] for step in (100, 200, 300, 400, 500)]
+            found.setdefault(form, []).append([*curve, metrics["valid/nll"], metrics["test/bleu"]])
+    names = ["loss 100", "200", "300", "400", "500", "valid/nll", "test/bleu"]
+    with capsys.disabled():
+        for form, runs in found.items():
+            print(f"\n{precision} {form}:", {n: [round(v, 3) for v in some] for n, some in zip(names, zip(*runs, strict=True), strict=True)})
+    for name, fast, clear in zip(names, zip(*found["fast"], strict=True), zip(*found["clear"], strict=True), strict=True):
+        difference = abs(sum(fast) - sum(clear)) / 3
+        spread = max(torch.tensor(fast).std().item(), torch.tensor(clear).std().item())
+        assert difference < 3 * spread, (name, fast, clear)
