@@ -12,9 +12,13 @@ def checkpoint_path(checkpoint: str) -> Path:
     path = Path(checkpoint)
     if (path / "config.json").is_file():
         return path
-    result = path / "result.json"
-    averaged = json.loads(result.read_text())["metrics"].get("averaged") if result.is_file() else None
-    tested = path / "checkpoints" / (f"average-{averaged}.ckpt" if averaged else "best.ckpt")
+    try:
+        result = json.loads((path / "result.json").read_text())
+    except (OSError, ValueError):  # still running, or no result
+        result = {}
+    averaged, sibling = result.get("metrics", {}).get("averaged"), result.get("trained_by")
+    trained = next(path.parent.parent.glob(f"*/seed-*-{sibling}"), path) if sibling else path
+    tested = trained / "checkpoints" / (f"average-{averaged}.ckpt" if averaged else "best.ckpt")
     return tested if tested.is_file() else path
 
 

@@ -27,10 +27,11 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 
 from experiments.downstream import Downstream, Task, fine_tune, tasks_of
+from experiments.launch.allocator import hint
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
-from experiments.record.averaging import keep_weights, kept_weights, selected
+from experiments.record.averaging import count_of, keep_weights, kept_weights, selected, tested_path
 from experiments.record.callbacks import Belonging, BestInSummary, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
 from experiments.record.inside import images, look_inside, write
@@ -41,6 +42,8 @@ from experiments.record.result import finished, lock, read_result
 from experiments.record.wandb_run import relog, wandb_logger
 from lit_modules.base import Diverged
 from lit_modules.sharding import sharded
+
+AVERAGE = "selection.average"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +130,9 @@ class AblationCLI(LightningCLI):
         self.code = {"code_fingerprint": facts.code_fingerprint(), "commit": facts.commit()}  # as the run starts
         belonging = Belonging(self.run.training, self.code["code_fingerprint"], digest(self.flat))
         best = BestInSummary(config.selection.metric, config.selection.mode)
-        ours = [belonging, RandomState(), self.progress, best, self.best, last]
-        if config.selection.average:
-            ours.append(keep_weights(always["dirpath"], config.selection.average))
+        # the last one after the others: whatever goes on from it finds what they wrote
+        weights = [keep_weights(always["dirpath"], config.selection.average)] if config.selection.average else []
+        ours = [belonging, RandomState(), self.progress, best, self.best, *weights, last]
         loggers, here = [MetricsLog(self.run.folder)], [LightningEnvironment()]
         if not self.below:
             loggers = [*loggers, wandb_logger(self.run, self.flat)]
@@ -236,6 +239,8 @@ def fit_and_test(cli: AblationCLI, run: Run) -> tuple[dict[str, float], Path]:
         if last.exists() and not fits(last, cli):
             aside = last.with_name(f"other-code-{int(last.stat().st_mtime)}.ckpt")
             last.rename(aside)
+            for of_other_code in (*last.parent.glob("weights-*.ckpt"), *last.parent.glob("average-*.ckpt")):
+                of_other_code.unlink()
             print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
     if not cli.best.best_model_path:
@@ -247,16 +252,25 @@ def fit_and_test(cli: AblationCLI, run: Run) -> tuple[dict[str, float], Path]:
     model.record("end", data.val_dataloader())  # a run that was killed after its last step has none yet
     checkpoints = run.folder / "checkpoints"
     count = min(average_of(cli), len(kept_weights(checkpoints)))  # a short training has fewer validations
-    checkpoint = selected(checkpoints, count)
+    checkpoint = chosen(cli, checkpoints, count)
     tested = test(cli, checkpoint)
     draw(cli, run)
     logged = read_metrics(run.folder / "metrics.csv")
     best_step = torch.load(cli.best.best_model_path, weights_only=True, map_location="cpu")["global_step"]
     metrics = {name: steps[best_step] for name, steps in logged.items() if name.startswith("valid/")}
+    of_checkpoint = metrics | {"best_step": best_step}
     if count:
-        metrics = validated(cli, checkpoint) | {"averaged": count}
-    metrics |= {name: logged[name][max(logged[name])] for name in ("train/loss", "train/nll")}
-    return {**metrics, **tested, **model.findings, "best_step": best_step}, checkpoint
+        of_checkpoint = validated(cli, checkpoint) | {"averaged": count}
+    of_training = {name: logged[name][max(logged[name])] for name in ("train/loss", "train/nll")}
+    return {**of_checkpoint, **of_training, **tested, **model.findings}, checkpoint
+
+
+def chosen(cli: AblationCLI, checkpoints: Path, count: int) -> Path:
+    """The checkpoint to test; of several ranks, one makes it."""
+    if cli.trainer.is_global_zero:
+        selected(checkpoints, count)
+    cli.trainer.strategy.barrier()
+    return tested_path(checkpoints, count)
 
 
 def average_of(cli: AblationCLI) -> int:
@@ -275,12 +289,15 @@ def draw(cli: AblationCLI, run: Run) -> None:
 
 
 def validated(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
-    """The validation metrics of a checkpoint that training did not pass through; they stand in no curve."""
+    """The validation metrics of a checkpoint that training did not pass through: in W&B's summary, but in no curve."""
     loggers, cli.trainer.loggers = cli.trainer.loggers, []
     cli.trainer.validate(cli.model, datamodule=cli.datamodule, ckpt_path=str(checkpoint), verbose=False)
     cli.trainer.loggers = loggers
-    found = cli.trainer.callback_metrics
-    return {name: float(value) for name, value in found.items() if name.startswith("valid/")}
+    metrics = {k: float(value) for k, value in cli.trainer.callback_metrics.items() if k.startswith("valid/")}
+    for logger in loggers:
+        if isinstance(logger, WandbLogger) and cli.trainer.is_global_zero:
+            logger.experiment.summary.update(metrics)
+    return metrics
 
 
 def test(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
@@ -299,8 +316,11 @@ def trained_sibling(run: Run, cli: AblationCLI) -> tuple[dict[str, Any], Path] |
         result = read_result(path)
         alike = result.get("training") == run.training and result["code_fingerprint"] == cli.code["code_fingerprint"]
         if alike and result["status"] == "finished":
-            with contextlib.suppress(FileNotFoundError):
-                return result, selected(path.parent / "checkpoints", average_of(cli))
+            checkpoints = path.parent / "checkpoints"
+            kept, wanted = len(kept_weights(checkpoints)), (result["settings"] | result["arm"]).get(AVERAGE, 0)
+            if average_of(cli) <= wanted or kept < wanted:  # else it kept fewer than there were
+                with contextlib.suppress(FileNotFoundError):
+                    return result, selected(checkpoints, min(average_of(cli), kept))
     return None
 
 
@@ -312,10 +332,11 @@ def answer(cli: AblationCLI, run: Run, tasks: list[Task]) -> dict[str, Any]:
         tested = (*cli.datamodule.test_splits, "downstream", *sibling.get("downstream", ()))
         of_tests = tuple(f"{split}/" for split in tested)
         kept = {name: value for name, value in sibling["metrics"].items() if not name.startswith(of_tests)}
-        if (count := average_of(cli)) != kept.pop("averaged", 0):
-            kept |= validated(cli, checkpoint)
-        again = {"averaged": count} if count else {}
-        found = {"metrics": {**kept, **again, **test(cli, checkpoint)}, "sibling": sibling}
+        if (count := count_of(checkpoint)) != kept.get("averaged", 0):
+            for name in ("best_step", "averaged"):
+                kept.pop(name, None)
+            kept |= validated(cli, checkpoint) | ({"averaged": count} if count else {})
+        found = {"metrics": {**kept, **test(cli, checkpoint)}, "sibling": sibling}
     else:
         metrics, checkpoint = fit_and_test(cli, run)
         found = {"metrics": metrics}
@@ -407,6 +428,8 @@ def carry_out(run: Run, arguments: list[str], tasks: list[Task], below: bool = F
 
 
 def main() -> None:
+    if sys.stderr.isatty() and (said := hint()):
+        print(said, file=sys.stderr)
     warnings.filterwarnings("ignore", message="LightningCLI's args parameter")
     warnings.filterwarnings("ignore", message=".*LeafSpec")
     warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist")  # they are gathered before

@@ -1,6 +1,5 @@
 """The README is true: its three steps suffice, its tables are those of the committed results, its commands exist."""
 
-import json
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments.answer import figures
+from experiments.bench import tables
 from experiments.commands.options import from_words
 from experiments.launch.question import ROOT, BadInput
 
@@ -76,20 +76,12 @@ def test_a_marker_is_a_command_of_ablate_run():
         figures.made("table", ["norm", "--recipe", "experiments/recipes/translation/wmt14.yaml"], from_words)
 
 
-def test_the_time_of_a_token_is_the_measured_one():
-    measured = json.loads((ROOT / "experiments/bench/results/decoding.json").read_text())["milliseconds"]
-    for place, cached in measured["cached"].items():
-        uncached = measured["uncached"][place]
-        assert f"| {place} | {cached:.2f} | {uncached:.2f} | {uncached / cached:.1f} |" in README
-
-
-def test_the_speed_beside_hugging_faces_bert_is_the_measured_one():
-    measured = json.loads((ROOT / "experiments/bench/results/bert.json").read_text())["measured"]
-    for precision, found in measured.items():
-        for name, speed in found["tokens_per_second"].items():
-            ratio = found["ratio"].get(name)
-            shown = f"{ratio['median']:.2f} | {ratio['lowest']:.2f} … {ratio['highest']:.2f} |" if ratio else "| |"
-            assert f"| {precision} | {name} | {speed:,.0f} | {shown}" in README
+def test_the_speed_tables_are_the_measured_ones():
+    """Made between markers like the others; every table of the benchmark stands there."""
+    shown = [words for _, kind, words, _ in figures.MARK.findall(README) if kind == "bench"]
+    assert set(shown) == set(tables.TABLES)
+    with pytest.raises(BadInput, match="no table 'cooking' of a benchmark; known: training, decoding"):
+        figures.made("bench", ["cooking"], from_words)
 
 
 def test_every_option_and_command_that_it_names_exists():

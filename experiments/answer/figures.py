@@ -4,7 +4,7 @@
 
 What stands between is written by `rewrite` from the committed results, never by hand. After `table` (the answer),
 `inside` (the diagnostics), `also` (further metrics) come the words that `ablate run` takes; after `claims`, the table
-of claims, names of questions, or none for all.
+of claims, names of questions, or none for all; after `bench`, the name of a table of `ablate bench`.
 """
 
 import re
@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.bench.tables import kept
 from experiments.launch.question import BadInput, Question, known
 
 from .overview import table_of_claims
@@ -20,7 +21,7 @@ from .results import Group, as_asked, groups
 from .table import insides, other_metrics, rows_of
 from .tuning import tuned
 
-KINDS = ("table", "inside", "also", "claims")
+KINDS = ("table", "inside", "also", "claims", "bench")
 MARK = re.compile(rf"^(<!-- ({'|'.join(KINDS)})(?: ([^>]*))? -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 Ask = Callable[[list[str]], Question]  # from the words after `ablate run`
 
@@ -44,7 +45,8 @@ def asked(text: str) -> list[list[str]]:
     """The words of each marker, in order, each asking once; a marker of claims asks every question as it stands."""
     words = []
     for _, kind, more, _ in MARK.findall(text):
-        words += [[name] for name in of_claims(more)] if kind == "claims" else [shlex.split(more)]
+        if kind != "bench":
+            words += [[name] for name in of_claims(more)] if kind == "claims" else [shlex.split(more)]
     return [one for i, one in enumerate(words) if one not in words[:i]]
 
 
@@ -54,6 +56,8 @@ def rewrite(text: str, ask: Ask) -> str:
 
 
 def made(kind: str, words: list[str], ask: Ask) -> str:
+    if kind == "bench":
+        return as_markdown(*kept(" ".join(words)))
     if kind == "claims":
         return table_of_claims([ask([name]) for name in of_claims(" ".join(words))], None)
     group = committed(ask(words))

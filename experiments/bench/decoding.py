@@ -21,7 +21,9 @@ from lit_modules.components.decoding import Step
 from lit_modules.generation import Decoding, search
 from lit_modules.translation import Continuation, EncoderDecoder
 
-from .training import keep, span, spread
+from . import tables
+from .tables import spread
+from .training import keep
 from .translation import marian
 
 SIZES = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.0}
@@ -147,23 +149,11 @@ def main(rounds: int) -> bool:
     """Prints both tables and keeps them under results/."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    searched, ms = beside(rounds), measure(rounds)
-    heads = ["search", "side", "cache", "sentences/s", "lowest … highest", "ours with cache as a multiple"]
-    print(as_terminal(heads, [searched_line(line) for line in searched]))
-    heads = ["token", "with the cache, ms", "without, ms", "ratio"]
-    print(as_terminal(heads, [
-        [str(p), f"{ms['cached'][p]:.2f}", f"{ms['uncached'][p]:.2f}", f"{ms['uncached'][p] / ms['cached'][p]:.1f}"]
-        for p in PLACES
-    ]))  # fmt: skip
-    return keep("decoding", {
+    searched = beside(rounds)
+    found = {
         "sizes": SIZES, "sentences": SENTENCES, "source": SOURCE, "vocabulary": VOCAB, "rounds": rounds,
-        "milliseconds": ms, "batch": BATCH, "length": LONG, "searched": searched,
-    })  # fmt: skip
-
-
-def searched_line(line: dict[str, Any]) -> list[str]:
-    search = f"beam {line['beam']}" if line["beam"] > 1 else "greedy"
-    speed = line["per_second"]
-    multiple = f"{line['ratio']['median']:.2f}" if (line["side"], line["cached"]) != ("ours", True) else ""
-    cache = "yes" if line["cached"] else "no"
-    return [search, line["side"], cache, f"{speed['median']:,.1f}", span(speed, ",.1f"), multiple]
+        "milliseconds": measure(rounds), "batch": BATCH, "length": LONG, "searched": searched,
+    }  # fmt: skip
+    print(as_terminal(*tables.decoding(found)))
+    print(as_terminal(*tables.places(found)))
+    return keep("decoding", found)

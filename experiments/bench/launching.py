@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from experiments.answer.render import as_terminal
 from experiments.record.result import read_result
 
+from . import tables
 from .training import keep
 
 RUNS, STEPS = 3, 1300  # about a minute of steps on the embedded data
@@ -34,11 +35,6 @@ def main() -> bool:
     steps = [result["seconds"] for result in results]
     outside = (wall - sum(steps)) / len(steps)
     share = 100 * (1 - sum(steps) / wall)
-    heads = ["runs", "wall, s", "training steps a run, s", "outside them a run, s", "share outside, %"]
-    print(
-        as_terminal(
-            heads,
-            [[str(len(steps)), f"{wall:.0f}", f"{sum(steps) / len(steps):.1f}", f"{outside:.1f}", f"{share:.0f}"]],
-        )
-    )
-    return keep("launching", {"runs": len(steps), "wall": wall, "steps": steps, "outside": outside, "share": share})
+    found = {"runs": len(steps), "wall": wall, "steps": steps, "outside": outside, "share": share}
+    print(as_terminal(*tables.launching(found)))
+    return keep("launching", found)

@@ -23,8 +23,10 @@ from lit_modules.components import masks
 from lit_modules.components.attention import MultiHeadAttention, attend_explicit, attend_fused
 from lit_modules.components.stack import Encoder
 
+from . import tables
 from .decoding import measure as by_place
-from .training import RESULTS, keep
+from .tables import RESULTS
+from .training import keep
 
 BASE = {"length": 128, "width": 128, "depth": 2, "batch": 8}
 AXES = {
@@ -36,7 +38,6 @@ AXES = {
 }
 IMAGE = 32  # pixels of a side, for the patches
 HEAD = 32  # width of a head
-LAST = 3  # an exponent is fitted to the costliest sizes: what the cost tends to
 
 
 @dataclass
@@ -167,13 +168,6 @@ def measured(axis: str, rounds: int) -> Iterator[Line]:
     return iter(lines.values())
 
 
-def exponent(size: list[int], value: list[float]) -> float:
-    """The slope of log value over log size, by least squares, at the last sizes, which cost most."""
-    points = list(zip(size, value, strict=True))[-LAST:]
-    x, y = [[math.log(v) for v in column] for column in zip(*points, strict=True)]
-    return statistics.linear_regression(x, y).slope
-
-
 def main(rounds: int) -> bool:
     """Prints exponents, draws results/scaling.svg, and keeps both."""
     torch.set_num_threads(1)
@@ -181,23 +175,10 @@ def main(rounds: int) -> bool:
     places = by_place(1)
     for way, found in places.items():
         lines.append(Line("place of a token", f"{way} decoding", list(found), list(found.values())))
-    heads = ["axis", "form", "sizes", "ms at the ends", "time grows as", "theory", "memory grows as", "MB at the ends"]
-    print(as_terminal(heads, [shown(line) for line in lines]))
+    found = {"base": BASE, "rounds": rounds, "lines": [vars(line) for line in lines]}
+    print(as_terminal(*tables.scaling(found)))
     picture(lines).save(str(RESULTS / "scaling.svg"))
-    return keep("scaling", {"base": BASE, "rounds": rounds, "lines": [vars(line) for line in lines]})
-
-
-def shown(line: Line) -> list[str]:
-    def grows(values: list[float]) -> str:
-        return f"size^{exponent(line.size, values):.2f}" if values else ""
-
-    def ends(values: list[float]) -> str:
-        return f"{values[0]:,.1f} … {values[-1]:,.1f}" if values else ""
-
-    sizes = f"{line.size[0]} … {line.size[-1]}"
-    return [
-        line.axis, line.form, sizes, ends(line.ms), grows(line.ms), grows(line.flops), grows(line.mb), ends(line.mb),
-    ]  # fmt: skip
+    return keep("scaling", found)
 
 
 def picture(lines: list[Line]) -> alt.Chart:

@@ -17,10 +17,12 @@ from rich.progress import Progress
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.answer.render import as_terminal
+from experiments.launch.question import BadInput
 from experiments.record import facts
 from lit_modules.components.attention import attention_weights
 
-from . import bert, translation, vit
+from . import bert, tables, translation, vit
+from .tables import RESULTS, spread
 from .turns import Batch, Family, Turn
 
 FAMILIES: dict[str, Callable[[], Family]] = {
@@ -29,11 +31,8 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "vit": vit.family,
 }
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-RESULTS = Path(__file__).parent / "results"
-HEADS = [
-    "family", "precision", "side", "allocator", "per second", "lowest … highest", "ours as a multiple",
-    "lowest … highest", "GFLOP a step", "of the ceiling, %", "memory, MB",
-]  # fmt: skip
+OURS = ("ours", "tuned")  # as the launcher starts it
+QUICK = 2  # stretches of the quick form
 LOST = 2 / 3  # of the ratio that was measured: less, and the quick form fails
 
 
@@ -42,10 +41,12 @@ def measure(
 ) -> dict[str, Any]:
     """Every side of a family, `rounds` stretches after one that warms up."""
     family = FAMILIES[name]()
-    plain, tuned = [(side, "default") for side in family.sides], [(side, "tuned") for side in ("ours", *family.tuned)]
-    wanted = [("ours", "default"), (family.tuned[-1], "default")] if quick else [*plain, *tuned]
+    plain, tuned = [(side, "default") for side in family.sides], [(side, "tuned") for side in family.tuned]
+    wanted = [OURS, (family.tuned[-1], "default")] if quick else [OURS, *plain, *tuned]
     torch.manual_seed(0)
     prepared = family.prepare(family.steps * (rounds + 1))
+    if len(prepared[0]) < family.steps * (rounds + 1):
+        raise BadInput(f"--rounds {rounds}: {name} has {len(prepared[0])} batches, {family.steps} for each stretch")
     torch.save(prepared, folder / "prepared.pt")
     turns = {key: Turn(name, key[0], precision, key[1], folder / "prepared.pt") for key in wanted}
     for key, turn in list(turns.items()):
@@ -62,7 +63,7 @@ def measure(
         turn.end()
     flops, count = cost(family, *prepared)
     ceiling = matmul_ceiling(PRECISIONS[precision])
-    ours = [stretch["per_second"] for stretch in found["ours", "default"][1:]]
+    ours = [stretch["per_second"] for stretch in found[OURS][1:]]
     sides = []
     for (side, allocator), stretches in found.items():
         speeds = [stretch["per_second"] for stretch in stretches[1:]]
@@ -72,13 +73,9 @@ def measure(
             "per_second": spread(speeds), "ratio": spread([a / b for a, b in zip(ours, speeds, strict=True)]),
         })  # fmt: skip
     return {
-        "family": name, "precision": precision, "unit": family.unit, "about": family.about, "flops_per_step": flops,
-        "ceiling": ceiling, "sides": sides,
+        "family": name, "precision": precision, "rounds": rounds, "unit": family.unit, "about": family.about,
+        "flops_per_step": flops, "ceiling": ceiling, "sides": sides,
     }  # fmt: skip
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
 
 
 def cost(family: Family, batches: list[Batch], vocab_size: int) -> tuple[int, int]:
@@ -103,66 +100,74 @@ def matmul_ceiling(kind: torch.dtype) -> float:
     return best
 
 
-def rows(measured: list[dict[str, Any]]) -> list[list[str]]:
-    """The table, a line for every side."""
-    lines = []
-    for part in measured:
-        for side in part["sides"]:
-            speed, ratio = side["per_second"], side["ratio"]
-            is_ours = side["side"] == "ours" and side["allocator"] == "default"
-            multiple = ["", ""] if is_ours else [f"{ratio['median']:.2f}", span(ratio, ".2f")]
-            lines.append([
-                part["family"], part["precision"], side["side"], side["allocator"],
-                f"{speed['median']:,.0f} {part['unit']}", span(speed, ",.0f"), *multiple,
-                f"{part['flops_per_step'] / 1e9:.0f}", f"{side['of_ceiling']:.0f}", f"{side['memory'] / 2**20:,.0f}",
-            ])  # fmt: skip
-    return lines
-
-
-def span(found: dict[str, float], form: str) -> str:
-    return f"{found['lowest']:{form}} … {found['highest']:{form}}"
-
-
 def main(families: list[str], rounds: int, quick: bool) -> bool:
-    """Prints the table and keeps it; the quick form keeps nothing, and says whether no ratio has fallen by a third."""
-    rounds = 2 if quick else rounds
+    """Prints the table and keeps it, each part with its machine, commit and date; parts that are not measured now stay.
+    The quick form keeps nothing, and says whether no ratio has fallen by a third.
+
+    Raises:
+        BadInput: of the quick form, where nothing has been kept to hold it against.
+    """
+    before = kept_parts()
     parts = [(name, precision) for name in families for precision in PRECISIONS]
+    if quick and (lacking := [part for part in parts if part not in before]):
+        raise BadInput(f"nothing to hold {' '.join(lacking[0])} against: `ablate bench {lacking[0][0]}` measures it")
     with Progress(transient=True) as bar, TemporaryDirectory() as folder:
         task = bar.add_task("bench", total=len(parts))
         measured = []
         for name, precision in parts:
             told = partial(describe, bar, task)
-            measured.append(measure(name, precision, rounds, quick, Path(folder), told))
+            measured.append(measure(name, precision, QUICK if quick else rounds, quick, Path(folder), told))
             bar.advance(task)
-    print(as_terminal(HEADS, rows(measured)))
-    return holds(measured) if quick else keep("training", {"rounds": rounds, "parts": measured})
+    print(as_terminal(*tables.training({"parts": measured})))
+    if quick:
+        return holds(measured, before)
+    now = {(part["family"], part["precision"]): part | about() for part in measured}
+    every = [(name, precision) for name in FAMILIES for precision in PRECISIONS]
+    return write("training", {"parts": [(before | now)[part] for part in every if part in before | now]})
 
 
 def describe(bar: Progress, task: Any, words: str) -> None:
     bar.update(task, description=words)
 
 
-def holds(measured: list[dict[str, Any]]) -> bool:
-    """Whether ours beside a peer is at least two thirds of what results/training.json says."""
+def kept_parts() -> dict[tuple[str, str], dict[str, Any]]:
+    """What was measured last, by family and precision."""
+    path = RESULTS / "training.json"
+    found = json.loads(path.read_text())["parts"] if path.exists() else []
+    return {(part["family"], part["precision"]): part for part in found}
+
+
+def holds(measured: list[dict[str, Any]], before: dict[tuple[str, str], dict[str, Any]]) -> bool:
+    """Whether ours beside a peer is at least two thirds of what was kept; no peer, no proof."""
     fine = True
-    kept = {(p["family"], p["precision"]): p for p in json.loads((RESULTS / "training.json").read_text())["parts"]}
     for part in measured:
-        known = kept[part["family"], part["precision"]]["sides"]
-        before = {(side["side"], side["allocator"]): side["ratio"]["median"] for side in known}
+        known = before[part["family"], part["precision"]]["sides"]
+        ratios = {(side["side"], side["allocator"]): side["ratio"]["median"] for side in known}
         for side in part["sides"][1:]:
-            now, then = side["ratio"]["median"], before[side["side"], side["allocator"]]
+            now, then = side["ratio"]["median"], ratios[side["side"], side["allocator"]]
             fell = now < LOST * then
             print(f"{part['family']} {part['precision']}, {side['side']}: {now:.2f}, kept {then:.2f}{': LOST' * fell}")
             fine = fine and not fell
+        if len(part["sides"]) < 2:
+            print(f"{part['family']} {part['precision']}: no peer is installed to hold ours against")
+            fine = False
     return fine
 
 
+def about() -> dict[str, Any]:
+    """Where, with what and when something was measured."""
+    return {
+        "threads": 1, "hardware": facts.hardware(on_gpu=False), "versions": facts.versions(), "commit": facts.commit(),
+        "date": time.strftime("%F"),
+    }  # fmt: skip
+
+
 def keep(name: str, found: dict[str, Any]) -> bool:
-    """Writes a result with machine, versions, commit and date."""
+    return write(name, found | about())
+
+
+def write(name: str, found: dict[str, Any]) -> bool:
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({
-        **found, "threads": 1, "hardware": facts.hardware(on_gpu=False), "versions": facts.versions(),
-        "commit": facts.commit(), "date": time.strftime("%F"),
-    }, indent=1) + "\n")  # fmt: skip
+    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(f"kept in experiments/bench/results/{name}.json, one thread")
     return True

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,17 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments.launch.allocator import KEEPS, NAME
 from lit_modules.optimization import Optim, optimizer_and_schedule
 
 Batch = dict[str, Any]
 Loss = Callable[[Batch], Tensor]
 OPTIM = Optim(lr=1e-4, warmup_steps=10)
-# memory is neither mapped anew nor given back, and lies in huge pages
-TUNED = ("mmap_max=0", "trim_threshold=68719476736", "hugetlb=1")
-ALLOCATORS = {
-    "default": {},
-    "tuned": {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{word}" for word in TUNED)},
-}
+ALLOCATORS = {"default": {NAME: ""}, "tuned": {NAME: KEEPS}}
 
 
 @dataclass(frozen=True)
@@ -64,15 +61,18 @@ class Turn:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **ALLOCATORS[allocator]}
         self.process = subprocess.Popen(
             command, env=environment, cwd=Path(__file__).parents[2], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=(said := tempfile.TemporaryFile("w+")),
         )  # fmt: skip
+        self.said = said
 
     def answer(self) -> dict[str, float]:
         """What the process says next; {"missing": a package} where a peer is not installed."""
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        raise RuntimeError(f"a side of the benchmark ended early: {' '.join(self.process.args[3:])}")
+        self.said.seek(0)
+        told = "".join(self.said.readlines()[-5:])
+        raise RuntimeError(f"a side of the benchmark ended early: {' '.join(self.process.args[3:])}\n{told}")
 
     def train(self, stretch: int) -> dict[str, float]:
         """Trains on a stretch: {"per_second": …}, at the first one {"memory": bytes} as well."""

@@ -1,5 +1,6 @@
 """ViT: our training step beside timm's, with its fused attention and without, and torchvision's, of the same size."""
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -24,8 +25,7 @@ def prepare(count: int) -> tuple[list[Batch], int]:
         return [{"image": images, "label": label} for images in torch.randn(count, BATCH, 3, IMAGE, IMAGE)], 0
     data = Images(str(folder), image="img", valid="held_out", batch_size=BATCH)
     data.load()
-    loader = iter(data.train_dataloader())
-    return [next(loader) for _ in range(count)], 0
+    return list(itertools.islice(data.train_dataloader(), count)), 0
 
 
 def with_loss(model: nn.Module) -> tuple[nn.Module, Loss]:

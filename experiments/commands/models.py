@@ -75,6 +75,8 @@ def bench(
     Data: Multi30k, English documents and CIFAR-10 where $ABLATE_DATA has them, else embedded data."""
     from experiments.bench.training import FAMILIES
 
+    if scaling and (parts or quick):
+        raise BadInput("--scaling stands alone; beside others write `ablate bench PART… scaling`")
     wanted = parts or (["scaling"] if scaling else list(FAMILIES if quick else BENCHES[:5]))
     if unknown := [part for part in wanted if part not in BENCHES]:
         raise BadInput(f"no benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")

@@ -15,6 +15,7 @@ from typing import Any
 from experiments.record.identity import Run, merged
 from experiments.record.result import finished, read_result
 
+from .allocator import allocator
 from .nursery import PROGRAM, Forked, Nursery
 from .processes import die_with_parent
 from .question import BadInput
@@ -131,7 +132,8 @@ class Pool(Engine):
 
     def how(self) -> str:
         gpus = f", {self.gpus_per_run} of the GPUs {','.join(self.gpus)} for each" if self.gpus else ""
-        return f"{self.jobs} at a time on this machine, {self.threads} threads for each{gpus}"
+        memory = "; glibc is told to keep their memory" if allocator() else ""
+        return f"{self.jobs} at a time on this machine, {self.threads} threads for each{gpus}{memory}"
 
     def start(self, job: Job) -> None:
         job.slot = min(set(range(self.jobs)) - {j.slot for j in self.running})
@@ -186,7 +188,7 @@ def environment(out: str, threads: int) -> dict[str, str]:
     """This process's, with what every run needs whatever engine starts it."""
     own = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "ABLATE_OUT": out}
     own |= {"TOKENIZERS_PARALLELISM": "false", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONUNBUFFERED": "1"}
-    return {**os.environ, **own}
+    return {**os.environ, **allocator(), **own}
 
 
 def kill(job: Job, how: signal.Signals) -> None:

@@ -21,6 +21,16 @@ def kept_weights(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{PREFIX}*.ckpt"), key=lambda path: int(path.stem.removeprefix(PREFIX)))
 
 
+def tested_path(folder: Path, count: int) -> Path:
+    """Where the mean of `count` weights stands, or the best checkpoint."""
+    return folder / (f"average-{count}.ckpt" if count else "best.ckpt")
+
+
+def count_of(checkpoint: Path) -> int:
+    """How many weights a tested checkpoint is the mean of; 0 for the best one."""
+    return int(checkpoint.stem.removeprefix("average-")) if checkpoint.stem.startswith("average-") else 0
+
+
 def selected(folder: Path, count: int) -> Path:
     """The checkpoint to test: the best one, or one whose weights are the mean of the last `count` kept.
 
@@ -43,7 +53,7 @@ def selected(folder: Path, count: int) -> Path:
     mean = {
         name: (sums[name] / count).to(w.dtype) if w.is_floating_point() else w for name, w in last["state_dict"].items()
     }
-    path = folder / f"average-{count}.ckpt"
+    path = tested_path(folder, count)
     draft = path.with_suffix(".part")
     torch.save({**whole, "state_dict": mean, "epoch": last["epoch"], "global_step": last["global_step"]}, draft)
     draft.replace(path)

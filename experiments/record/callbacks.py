@@ -115,15 +115,16 @@ class Progress(L.Callback):
         self.write(trainer, "training")
         self.since = time.monotonic()
 
+    def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
+        if self.since is None:  # the first one after a validation and its checkpoints
+            self.since = time.monotonic()
+
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any, **kwargs: Any) -> None:
         if time.monotonic() - self.written > 0.5:
             self.write(trainer, "training")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.pause()
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.since = time.monotonic()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.pause()
@@ -133,7 +134,7 @@ class Progress(L.Callback):
             self.write(trainer, "test")
 
     def pause(self) -> None:
-        """Seconds of optimiser steps alone, validation left out."""
+        """Seconds of optimiser steps alone, validations and checkpoints left out."""
         if self.since is not None:
             self.seconds += time.monotonic() - self.since
             self.since = None

@@ -1,6 +1,7 @@
 """Facts about a run that no metric tells: code, versions, hardware, memory, FLOPs."""
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -16,6 +17,9 @@ PACKAGES = ("torch", "lightning", "jsonargparse", "sacrebleu", "tokenizers", "da
             "torchvision", "timm", "pillow", "scikit-learn")  # fmt: skip
 
 
+RESULTS = (":(exclude)experiments/bench/results", ":(exclude)experiments/answer/committed")
+
+
 def code_fingerprint() -> str:
     """Hash of what decides a number: the models, the data and the program, without comments and docstrings."""
     digest = hashlib.sha256()
@@ -24,6 +28,7 @@ def code_fingerprint() -> str:
         *(ROOT / "datamodules").rglob("*.py"),
         ROOT / "experiments/train.py",
         ROOT / "experiments/downstream.py",
+        ROOT / "experiments/record/averaging.py",
     ]
     for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode())
@@ -50,16 +55,21 @@ def versions() -> dict[str, str]:
     known = {"python": platform.python_version()}
     for package in PACKAGES:
         known[package] = importlib.metadata.version(package)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a peer, which is optional
+        known["transformers"] = importlib.metadata.version("transformers")
     return known
 
 
 def commit() -> str:
-    """The commit that stands checked out, `+` where files differ from it; empty outside a checkout."""
+    """The commit that stands checked out, `+` where files differ from it (results apart); empty outside a checkout."""
     try:
-        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        named, differs = (
+            subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=5)
+            for words in (["rev-parse", "--short=12", "HEAD"], ["diff", "--quiet", "HEAD", "--", ".", *RESULTS])
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
+    return named.stdout.strip() + ("+" if differs.returncode else "") if named.returncode == 0 else ""
 
 
 def hardware(on_gpu: bool) -> dict[str, Any]:

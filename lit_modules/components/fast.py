@@ -80,9 +80,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
     torch draws 64 bits a number where 16 will do: four numbers share one draw.
     """
-    if x.device.type != "cpu" or not 0 < p < 1:
-        return F.dropout(x, p)
     level = round(p * 2**16)
+    if x.device.type != "cpu" or not 0 < level < 2**16:
+        return F.dropout(x, p)
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= level - 2**15
     return x * kept.to(x.dtype).mul_(2**16 / (2**16 - level))
