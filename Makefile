@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test test-slow lint bench reproduce clean
+.PHONY: help install demo test test-slow lint bench bench-quick reproduce clean
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/  /'
@@ -28,6 +28,9 @@ lint: install    ## ruff
 
 bench: install   ## speed beside the peers installed, a quarter of an hour
 	$(BIN)/ablate bench
+
+bench-quick: install  ## has our speed beside a peer's fallen by a third? about three minutes
+	$(BIN)/ablate bench --quick
 
 reproduce: install  ## every question of the README, and its tables; many hours, goes on where it was stopped
 	$(BIN)/ablate reproduce

@@ -4,6 +4,7 @@ ablate bench
 """
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -102,39 +103,49 @@ def matmul_ceiling(kind: torch.dtype) -> float:
 
 def main(families: list[str], rounds: int, quick: bool) -> bool:
     """Prints the table and keeps it, each part with its machine, commit and date; parts that are not measured now stay.
-    The quick form keeps nothing, and says whether no ratio has fallen by a third.
+    Then the quick form's pairs are measured and kept. The quick form itself keeps nothing, and says whether no ratio
+    has fallen by a third.
 
     Raises:
         BadInput: of the quick form, where nothing has been kept to hold it against.
     """
-    before = kept_parts()
+    before = kept_parts("quick")
     parts = [(name, precision) for name in families for precision in PRECISIONS]
     if quick and (lacking := [part for part in parts if part not in before]):
         raise BadInput(f"nothing to hold {' '.join(lacking[0])} against: `ablate bench {lacking[0][0]}` measures it")
+    if not quick:
+        measured = [measured_part(part, rounds, False) for part in parts]
+        print(as_terminal(*tables.training({"parts": measured})))
+        merge("training", measured)
+    os.environ.pop("ABLATE_DATA", None)  # embedded data, which are everywhere the same
+    pairs = [measured_part(part, QUICK, True) for part in parts]
+    print(as_terminal(*tables.training({"parts": pairs})))
+    return holds(pairs, before) if quick else merge("quick", pairs)
+
+
+def measured_part(part: tuple[str, str], rounds: int, quick: bool) -> dict[str, Any]:
     with Progress(transient=True) as bar, TemporaryDirectory() as folder:
-        task = bar.add_task("bench", total=len(parts))
-        measured = []
-        for name, precision in parts:
-            told = partial(describe, bar, task)
-            measured.append(measure(name, precision, QUICK if quick else rounds, quick, Path(folder), told))
-            bar.advance(task)
-    print(as_terminal(*tables.training({"parts": measured})))
-    if quick:
-        return holds(measured, before)
-    now = {(part["family"], part["precision"]): part | about() for part in measured}
-    every = [(name, precision) for name in FAMILIES for precision in PRECISIONS]
-    return write("training", {"parts": [(before | now)[part] for part in every if part in before | now]})
+        return measure(
+            *part, rounds, quick, Path(folder), partial(describe, bar, bar.add_task(" ".join(part), total=None))
+        )
 
 
 def describe(bar: Progress, task: Any, words: str) -> None:
     bar.update(task, description=words)
 
 
-def kept_parts() -> dict[tuple[str, str], dict[str, Any]]:
-    """What was measured last, by family and precision."""
-    path = RESULTS / "training.json"
+def kept_parts(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """What was measured last, by family and precision; "training" or "quick"."""
+    path = RESULTS / f"{name}.json"
     found = json.loads(path.read_text())["parts"] if path.exists() else []
     return {(part["family"], part["precision"]): part for part in found}
+
+
+def merge(name: str, measured: list[dict[str, Any]]) -> bool:
+    """Keeps the parts beside those that were not measured now."""
+    now = {(part["family"], part["precision"]): part | about() for part in measured}
+    every, known = [(family, precision) for family in FAMILIES for precision in PRECISIONS], kept_parts(name) | now
+    return write(name, {"parts": [known[part] for part in every if part in known]})
 
 
 def holds(measured: list[dict[str, Any]], before: dict[tuple[str, str], dict[str, Any]]) -> bool:

@@ -78,8 +78,8 @@ def test_the_quick_form_fails_where_a_ratio_has_fallen_by_a_third(tmp_path, monk
     monkeypatch.setattr(training, "RESULTS", tmp_path)
     with pytest.raises(BadInput, match="nothing to hold bert fp32 against: `ablate bench bert` measures it"):
         training.main(["bert"], 5, True)
-    (tmp_path / "training.json").write_text(json.dumps({"parts": [part(1.5)]}))
-    before = kept_parts()
+    (tmp_path / "quick.json").write_text(json.dumps({"parts": [part(1.5)]}))
+    before = kept_parts("quick")
     assert holds([part(1.01)], before) and not holds([part(0.99)], before)
     assert "bert fp32, peer: 0.99, kept 1.50: LOST" in capsys.readouterr().out
     alone = part(1.5)
@@ -89,20 +89,22 @@ def test_the_quick_form_fails_where_a_ratio_has_fallen_by_a_third(tmp_path, monk
 
 def test_what_is_not_measured_again_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "RESULTS", tmp_path)
+    monkeypatch.setenv("ABLATE_DATA", "of the full form alone")
     made = {"sides": [], "rounds": 1}
     monkeypatch.setattr(training, "measure", lambda name, precision, *_: {"family": name, "precision": precision, **made})
     assert training.main(["vit"], 1, False) and training.main(["bert"], 1, False)
-    assert list(kept_parts()) == [("bert", "fp32"), ("bert", "bf16"), ("vit", "fp32"), ("vit", "bf16")]
-    assert all(part["commit"] and part["date"] for part in kept_parts().values())
+    for name in ("training", "quick"):
+        assert list(kept_parts(name)) == [("bert", "fp32"), ("bert", "bf16"), ("vit", "fp32"), ("vit", "bf16")]
+        assert all(part["commit"] and part["date"] for part in kept_parts(name).values())
 
 
 def test_kept_results_were_measured_in_full_on_a_commit():
     """No stand-in, no working tree that nobody can check out, no single round."""
     kept = [json.loads((tables.RESULTS / f"{name}.json").read_text()) for name in ("decoding", "launching", "scaling")]
-    for found in [*kept_parts().values(), *kept]:
+    for found in [*kept_parts("training").values(), *kept]:
         assert found["commit"] and not found["commit"].endswith("+"), found["commit"]
         assert found.get("rounds", found.get("runs")) >= 3
-    assert len(kept_parts()) == 6
+    assert len(kept_parts("training")) == len(kept_parts("quick")) == 6
 
 
 def test_more_rounds_than_there_is_data(tmp_path, monkeypatch):
