@@ -1,5 +1,6 @@
 """The README is true: its three steps suffice, its tables are those of the committed results, its commands exist."""
 
+import json
 import os
 import re
 import shutil
@@ -82,6 +83,21 @@ def test_the_speed_tables_are_the_measured_ones():
     assert set(shown) == set(tables.TABLES)
     with pytest.raises(BadInput, match="no table 'cooking' of a benchmark; known: training, decoding"):
         figures.made("bench", ["cooking"], from_words)
+
+
+def test_the_speed_beside_the_fastest_peer_is_the_measured_one():
+    """Of each family: against the fastest peer as it comes, and against the fastest with the same allocator."""
+    parts = {(p["family"], p["precision"]): p["sides"] for p in json.loads((tables.RESULTS / "training.json").read_text())["parts"]}
+    for family, name in {"translation": "translation", "bert": "BERT", "vit": "ViT"}.items():
+        (row,) = re.findall(rf"^\| {name}[^|]*\|(.*goal.*)\|$", README, flags=re.MULTILINE)
+        said = re.findall(r"([\d.]+) ×", row)
+        measured = []
+        for precision in ("fp32", "bf16"):
+            peers = [s for s in parts[family, precision] if s["side"] != "ours" and (family != "bert" or "masked" in s["side"])]
+            for allocator in ("default", "tuned"):
+                fastest = max((s for s in peers if s["allocator"] == allocator), key=lambda s: s["per_second"]["median"])
+                measured.append(f"{fastest['ratio']['median']:.2f}")
+        assert said == measured, name
 
 
 def test_every_option_and_command_that_it_names_exists():

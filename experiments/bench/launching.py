@@ -2,6 +2,7 @@
 a time, into a folder of its own, and its wall time is held against the seconds that its steps took. Outside them are
 imports, the check of the arms, the data, one validation, the test, checkpoints, pictures and the result."""
 
+import calendar
 import os
 import subprocess
 import sys
@@ -33,8 +34,11 @@ def main() -> bool:
         wall = time.perf_counter() - began
         results = [read_result(path) for path in sorted(Path(out).rglob("result.json"))]
     steps = [result["seconds"] for result in results]
-    outside = (wall - sum(steps)) / len(steps)
-    share = 100 * (1 - sum(steps) / wall)
-    found = {"runs": len(steps), "wall": wall, "steps": steps, "outside": outside, "share": share}
+    walls = [seconds_of(result["ended"]) - seconds_of(result["started"]) for result in results]
+    found = {"runs": len(steps), "wall": wall, "steps": steps, "walls": walls}
     print(as_terminal(*tables.launching(found)))
     return keep("launching", found)
+
+
+def seconds_of(stamp: str) -> int:
+    return calendar.timegm(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))

@@ -200,6 +200,7 @@ def picture(lines: list[Line]) -> alt.Chart:
         parts.append(chart.encode(
             x=alt.X("size:Q", scale=alt.Scale(type="log", base=2), title=axis),
             y=alt.Y("ms:Q", scale=alt.Scale(type="log"), title="ms"),
-            color=alt.Color("form:N", title=None), strokeDash=alt.StrokeDash("kind:N", title=None),
+            color=alt.Color("form:N", title=None),
+            strokeDash=alt.StrokeDash("kind:N", title=None, legend=alt.Legend(symbolType="stroke")),
         ))  # fmt: skip
     return alt.concat(*parts, columns=3).configure(background="white")

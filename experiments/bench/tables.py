@@ -57,16 +57,11 @@ def places(found: dict[str, Any]) -> Table:
 
 
 def launching(found: dict[str, Any]) -> Table:
-    """What runs cost beside their steps."""
-    steps = found["steps"]
-    heads = ["runs", "wall, s", "training steps a run, s", "outside them a run, s", "share outside"]
-    line = [
-        f"{found['wall']:.0f}",
-        f"{sum(steps) / len(steps):.1f}",
-        f"{found['outside']:.1f}",
-        f"{found['share']:.0f} %",
-    ]
-    return heads, [[str(found["runs"]), *line]]
+    """What runs cost beside their steps: each, and all of them once."""
+    steps, walls, runs = sum(found["steps"]), sum(found["walls"]), found["runs"]
+    heads = ["runs", "training steps, s", "a run besides, s", "share of the run", "once for all, s", "share of all"]
+    line = [f"{steps / runs:.1f}", f"{(walls - steps) / runs:.1f}", f"{100 * (1 - steps / walls):.0f} %"]
+    return heads, [[str(runs), *line, f"{found['wall'] - walls:.1f}", f"{100 * (1 - steps / found['wall']):.0f} %"]]
 
 
 def scaling(found: dict[str, Any]) -> Table:
