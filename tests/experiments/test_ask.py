@@ -71,21 +71,22 @@ def test_from_sweep_file_to_table_and_nothing_to_do_the_second_time(tiny, tmp_pa
     assert table.returncode == 0 and "post" in table.stdout
 
 
-def test_killed_at_any_moment_and_run_again_it_ends_in_the_same_table(tiny, tmp_path):
-    path = tiny({**NORM, "trainer.max_steps": {"value": 40}, "trainer.val_check_interval": {"value": 10}})
+def test_killed_in_the_middle_and_run_again_it_ends_in_the_same_table(tiny, tmp_path):
+    one_seed = {"seed_everything": {"values": [0]}}
+    path = tiny({**NORM, **one_seed, "trainer.max_steps": {"value": 40}, "trainer.val_check_interval": {"value": 10}})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert ablate("run", path, "--jobs", 2, out=whole).returncode == 0
+    launcher = subprocess.Popen([*ABLATE, "run", str(path), "--jobs", "2"], env=environment(killed), cwd=ROOT,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     deadline = time.monotonic() + 100
-    for moment in (0.5, 14.0):
-        launcher = subprocess.Popen([*ABLATE, "run", str(path), "--jobs", "2"], env=environment(killed), cwd=ROOT,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-        time.sleep(moment)
-        launcher.send_signal(signal.SIGKILL)
-        launcher.wait()
-        time.sleep(0.5)
-        alive = subprocess.run(["pgrep", "-f", f"nursery {killed}"], capture_output=True, text=True).stdout
-        assert not alive, "the runs die with their launcher"
-        assert time.monotonic() < deadline
+    while not list(killed.rglob("last.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    time.sleep(0.5)
+    alive = subprocess.run(["pgrep", "-f", f"nursery {killed}"], capture_output=True, text=True).stdout
+    assert not alive, "the runs die with their launcher"
+    assert list(killed.rglob("last.ckpt")) and len(list(killed.rglob("result.json"))) < 2, "in the middle"
     assert ablate("run", path, "--jobs", 2, out=killed).returncode == 0
     assert figures(killed) == figures(whole)
 
