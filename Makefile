@@ -29,7 +29,7 @@ lint: install    ## ruff
 bench: install   ## speed beside the peers installed, a quarter of an hour
 	$(BIN)/ablate bench
 
-bench-quick: install  ## has our speed beside a peer's fallen by a third? about three minutes
+bench-quick: install  ## has our speed beside a peer's fallen by a third? about four minutes
 	$(BIN)/ablate bench --quick
 
 reproduce: install  ## every question of the README, and its tables; many hours, goes on where it was stopped
