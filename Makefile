@@ -26,7 +26,7 @@ test-slow: install  ## the others
 lint: install    ## ruff
 	$(BIN)/ruff check .
 
-bench: install   ## speed beside the peers installed, a quarter of an hour
+bench: install   ## speed beside the peers installed, about half an hour
 	$(BIN)/ablate bench
 
 bench-quick: install  ## has our speed beside a peer's fallen by a third? about four minutes

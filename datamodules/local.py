@@ -18,8 +18,13 @@ def checkpoint_path(checkpoint: str) -> Path:
         result = {}
     averaged, sibling = result.get("metrics", {}).get("averaged"), result.get("trained_by")
     trained = next(path.parent.parent.glob(f"*/seed-*-{sibling}"), path) if sibling else path
-    tested = trained / "checkpoints" / (f"average-{averaged}.ckpt" if averaged else "best.ckpt")
+    tested = tested_path(trained / "checkpoints", averaged or 0)
     return tested if tested.is_file() else path
+
+
+def tested_path(checkpoints: Path, count: int) -> Path:
+    """Where the mean of `count` weights stands, or the best checkpoint."""
+    return checkpoints / (f"average-{count}.ckpt" if count else "best.ckpt")
 
 
 def local_folder(dataset: str) -> Path | None:

@@ -23,15 +23,15 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 
+from datamodules.local import tested_path
 from experiments.downstream import Downstream, Task, fine_tune, tasks_of
 from experiments.launch.allocator import hint
 from experiments.launch.keys import FROM_DATA, FROM_MODEL, check_keys
 from experiments.launch.question import BadInput
 from experiments.record import facts
-from experiments.record.averaging import count_of, keep_weights, kept_weights, selected, tested_path
+from experiments.record.averaging import count_of, forget, keep_weights, kept_weights, selected
 from experiments.record.callbacks import Belonging, BestInSummary, Progress, RandomState, WholeCheckpoints
 from experiments.record.identity import Run, digest, find_file, flatten, identify, merged
 from experiments.record.inside import images, look_inside, write
@@ -39,7 +39,7 @@ from experiments.record.metrics_file import read_metrics
 from experiments.record.metrics_log import MetricsLog
 from experiments.record.outcome import cost_per_token, record
 from experiments.record.result import finished, lock, read_result
-from experiments.record.wandb_run import relog, wandb_logger
+from experiments.record.wandb_run import relog, wandb_logger, wandb_loggers
 from lit_modules.base import Diverged
 from lit_modules.sharding import sharded
 
@@ -239,8 +239,7 @@ def fit_and_test(cli: AblationCLI, run: Run) -> tuple[dict[str, float], Path]:
         if last.exists() and not fits(last, cli):
             aside = last.with_name(f"other-code-{int(last.stat().st_mtime)}.ckpt")
             last.rename(aside)
-            for of_other_code in (*last.parent.glob("weights-*.ckpt"), *last.parent.glob("average-*.ckpt")):
-                of_other_code.unlink()
+            forget(last.parent)
             print(f"the code has changed since the checkpoint: kept as {aside.name}, training starts anew")
     trainer.fit(model, datamodule=data, ckpt_path=str(last) if last.exists() else None)
     if not cli.best.best_model_path:
@@ -282,10 +281,9 @@ def draw(cli: AblationCLI, run: Run) -> None:
     if cli.trainer.is_global_zero and not sharded(cli.model):
         found = look_inside(cli.model, cli.datamodule)
         write(found, run.folder)
-        for logger in cli.trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                for title, image in images(found).items():
-                    logger.log_image(f"inside/{title}", [image], step=cli.trainer.global_step)
+        for logger in wandb_loggers(cli.trainer):
+            for title, image in images(found).items():
+                logger.log_image(f"inside/{title}", [image], step=cli.trainer.global_step)
 
 
 def validated(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
@@ -294,9 +292,8 @@ def validated(cli: AblationCLI, checkpoint: Path) -> dict[str, float]:
     cli.trainer.validate(cli.model, datamodule=cli.datamodule, ckpt_path=str(checkpoint), verbose=False)
     cli.trainer.loggers = loggers
     metrics = {k: float(value) for k, value in cli.trainer.callback_metrics.items() if k.startswith("valid/")}
-    for logger in loggers:
-        if isinstance(logger, WandbLogger) and cli.trainer.is_global_zero:
-            logger.experiment.summary.update(metrics)
+    for logger in wandb_loggers(cli.trainer):
+        logger.experiment.summary.update(metrics)
     return metrics
 
 

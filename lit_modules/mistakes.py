@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .components import masks
-from .components.attention import Explicit, MultiHeadAttention
+from .components.attention import Explicit, attention_modules
 from .components.fast import Dropout
 from .components.residual import Stream
 from .translation import Translation
@@ -60,12 +60,12 @@ def none(model: Translation) -> None:
 
 def divided_twice(model: Translation) -> None:
     needs(model, "score_divisor", "sqrt_d_k")
-    for attention in attentions(model):
+    for attention in attention_modules(model).values():
         attention.scale = attention.scale**2
 
 
 def softmax_over_queries(model: Translation) -> None:
-    for attention in attentions(model):
+    for attention in attention_modules(model).values():
         attention.attend = Explicit(over_queries)
 
 
@@ -119,10 +119,6 @@ def no_embedding_factor(model: Translation) -> None:
 def needs(model: Translation, choice: str, word: str) -> None:
     if (there := model.hparams["arch"][choice]) != word:
         raise ValueError(f"this mistake is made of arch.{choice} {word}, not of {there}")
-
-
-def attentions(model: Translation) -> list[MultiHeadAttention]:
-    return [module for module in model.network.modules() if isinstance(module, MultiHeadAttention)]
 
 
 MISTAKES = {

@@ -28,3 +28,10 @@ def own_folders(tmp_path_factory):
     """No test writes where a user's runs or tokenisers lie."""
     os.environ["ABLATE_OUT"] = str(tmp_path_factory.mktemp("runs"))
     os.environ["ABLATE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def quiet(monkeypatch, tmp_path):
+    """Runs of the test's own, without W&B."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))

@@ -33,32 +33,32 @@ NEAR = 4  # tokens that are timed before each place
 BATCH, LONG, WIDTH = 64, 20, 4  # of the searches: sentences, tokens of each, hypotheses
 
 
+def untrained() -> EncoderDecoder:
+    return EncoderDecoder(
+        arch=Arch(**SIZES), vocab_size=VOCAB, position="sinusoidal", look_ahead="masked", weight_tying="all",
+        cross_attention="present", max_length=PLACES[-1],
+    ).eval()  # fmt: skip
+
+
 @torch.no_grad()
 def measure(rounds: int) -> dict[str, dict[int, float]]:
     """Milliseconds for one token of each sentence of the batch, medians over the rounds and the tokens near a place."""
     torch.manual_seed(0)
-    network = EncoderDecoder(
-        arch=Arch(**SIZES), vocab_size=VOCAB, position="sinusoidal", look_ahead="masked", weight_tying="all",
-        cross_attention="present", max_length=PLACES[-1],
-    ).eval()  # fmt: skip
+    network = untrained()
     source = torch.randint(4, VOCAB, (SENTENCES, SOURCE))
     written = torch.randint(4, VOCAB, (SENTENCES, PLACES[-1]))
     timed = {place: range(place - NEAR, place) for place in PLACES}
     found: dict[str, dict[int, list[float]]] = {way: {p: [] for p in PLACES} for way in ("cached", "uncached")}
     for _ in track(range(rounds), description="decoding", transient=True):
-        step = Continuation(network, source)
-        memory, mask = network.encode(source)
-
-        def whole_past(at: int, memory=memory, mask=mask) -> None:
-            past = written[:, : at + 1]
-            x = network.target_position(network.target_embedding(past))
-            network.output(network.decoder(x, memory, network.target_mask(past), mask)[:, -1])
-
+        steps = {"cached": Continuation(network, source), "uncached": WholePast(network, source)}
         for at in range(PLACES[-1]):
-            milliseconds = clocked(lambda at=at, step=step: step(written[:, at : at + 1], at))
-            for place in (p for p in PLACES if at in timed[p]):
-                found["cached"][place].append(milliseconds)
-                found["uncached"][place].append(clocked(lambda at=at, run=whole_past: run(at)))
+            places = [p for p in PLACES if at in timed[p]]
+            steps["uncached"].past = written[:, :at]  # which a pass at every token would have left
+            for way, step in steps.items():
+                if way == "cached" or places:
+                    milliseconds = clocked(lambda at=at, step=step: step(written[:, at : at + 1], at))
+                    for place in places:
+                        found[way][place].append(milliseconds)
     return {way: {place: statistics.median(ms) for place, ms in by_place.items()} for way, by_place in found.items()}
 
 
@@ -68,13 +68,12 @@ def clocked(run: Callable[[], object]) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-class WholePast:
-    """A `Step` without a cache: every token is a pass over all that has been written."""
+class WholePast(Continuation):
+    """Without the cache: every token is a pass over all that has been written."""
 
-    def __init__(self, network: EncoderDecoder, source: Tensor, rows: int) -> None:
-        memory, mask = network.encode(source)
-        self.memory, self.mask = memory.repeat_interleave(rows, 0), mask.rows(lambda x: x.repeat_interleave(rows, 0))
-        self.network, self.past = network, torch.empty(len(source) * rows, 0, dtype=torch.long)
+    def __init__(self, network: EncoderDecoder, source: Tensor, rows: int = 1) -> None:
+        super().__init__(network, source, rows)
+        self.past = torch.empty(len(source) * rows, 0, dtype=torch.long)
 
     def __call__(self, token: Tensor, position: int) -> Tensor:
         self.past, network = torch.cat([self.past, token], dim=1), self.network
@@ -82,7 +81,7 @@ class WholePast:
         return network.output(network.decoder(x, self.memory, network.target_mask(self.past), self.mask)[:, -1])
 
     def keep(self, rows: Tensor) -> None:
-        self.memory, self.mask = self.memory.index_select(0, rows), self.mask.rows(lambda x: x.index_select(0, rows))
+        super().keep(rows)
         self.reorder(rows)
 
     def reorder(self, rows: Tensor) -> None:
@@ -120,10 +119,7 @@ def their_search(model: nn.Module, width: int, cached: bool) -> Callable[[Tensor
 @torch.no_grad()
 def beside(rounds: int) -> list[dict[str, Any]]:
     """Sentences a second of ours and Hugging Face's, turn about: greedy and beam 4, with and without the cache."""
-    network = EncoderDecoder(
-        arch=Arch(**SIZES), vocab_size=VOCAB, position="sinusoidal", look_ahead="masked", weight_tying="all",
-        cross_attention="present", max_length=PLACES[-1],
-    ).eval()  # fmt: skip
+    network = untrained()
     sides = {"ours": (our_search, network)}
     with contextlib.suppress(ImportError):
         sides["Hugging Face"] = their_search, marian(VOCAB, "sdpa").eval()

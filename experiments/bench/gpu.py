@@ -22,13 +22,13 @@ from datamodules.tokenizer import BOS
 from experiments.answer.render import as_terminal
 from experiments.launch.pool import Job, Pool
 from experiments.launch.question import BadInput
-from experiments.record import facts
 from lit_modules.bert import Bert
 from lit_modules.choices import Arch
 from lit_modules.components.attention import attention_weights
 from lit_modules.translation import Translation
 from lit_modules.vit import Vit
 
+from .training import about
 from .turns import OPTIM
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
@@ -173,7 +173,6 @@ def main(device: str = "cuda", sizes: dict[str, int] = BASE, rows: int = 128, re
     speeds = speed(device, sizes, rows, peak)
     lines = [[name, f"{s['per_second']:,.0f}", f"{s['share_of_peak']:.0%}"] for name, s in speeds.items()]
     print(as_terminal(["family", "tokens (images)/s", f"share of {peak / 1e12:,.1f} TFLOP/s"], lines))
-    about = {"sizes": sizes, "rows": rows, "peak_flops": peak, "hardware": facts.hardware(on_gpu=device == "cuda")}
-    about |= {"versions": facts.versions(), "commit": facts.commit(), "date": time.strftime("%F")}
-    results.write_text(json.dumps({"checks": checks, "speed": speeds, **about}, indent=1) + "\n")
+    found = {"checks": checks, "speed": speeds, "sizes": sizes, "rows": rows, "peak_flops": peak}
+    results.write_text(json.dumps(found | about(on_gpu=device == "cuda"), indent=1) + "\n")
     return all(check["holds"] is not False for check in checks)

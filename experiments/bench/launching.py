@@ -2,11 +2,11 @@
 a time, into a folder of its own, and its wall time is held against the seconds that its steps took. Outside them are
 imports, the check of the arms, the data, one validation, the test, checkpoints, pictures and the result."""
 
-import calendar
 import os
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ QUESTION = [
     "heads", "--only", "model.arch.n_heads=8", "--jobs", "1",
     "--set", f"trainer.max_steps={STEPS}", "--set", f"trainer.val_check_interval={STEPS}",
 ]  # fmt: skip
+moment = datetime.fromisoformat
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,11 +35,7 @@ def main() -> bool:
         wall = time.perf_counter() - began
         results = [read_result(path) for path in sorted(Path(out).rglob("result.json"))]
     steps = [result["seconds"] for result in results]
-    walls = [seconds_of(result["ended"]) - seconds_of(result["started"]) for result in results]
+    walls = [(moment(result["ended"]) - moment(result["started"])).seconds for result in results]
     found = {"runs": len(steps), "wall": wall, "steps": steps, "walls": walls}
     print(as_terminal(*tables.launching(found)))
     return keep("launching", found)
-
-
-def seconds_of(stamp: str) -> int:
-    return calendar.timegm(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))

@@ -7,8 +7,7 @@ and n · d² of the linear maps, and is drawn through the largest size.
 
 import math
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +19,11 @@ from torch import Tensor, nn
 from experiments.answer.render import as_terminal
 from lit_modules.choices import Arch
 from lit_modules.components import masks
-from lit_modules.components.attention import MultiHeadAttention, attend_explicit, attend_fused
+from lit_modules.components.attention import attend_explicit, attend_fused, attention_modules
 from lit_modules.components.stack import Encoder
 
 from . import tables
+from .decoding import clocked
 from .decoding import measure as by_place
 from .tables import RESULTS
 from .training import keep
@@ -80,9 +80,8 @@ def transformer(sizes: dict[str, int], attend: Callable) -> Callable[[Tensor], T
     width = sizes["width"]
     arch = Arch(d_model=width, n_heads=max(1, width // HEAD), d_ff=4 * width, n_layers=sizes["depth"], dropout=0.0)
     encoder = Encoder(arch)
-    for module in encoder.modules():
-        if isinstance(module, MultiHeadAttention):
-            module.attend = attend
+    for attention in attention_modules(encoder).values():
+        attention.attend = attend
     return lambda x: encoder(x, masks.everything())
 
 
@@ -127,10 +126,6 @@ def theory(form: str, sizes: dict[str, int]) -> float:
     return 2 * batch * layers * (12 * n * d * d + 2 * n * n * d)
 
 
-def step(model: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    model(x).sum().backward()
-
-
 def kept_bytes(model: Callable[[Tensor], Tensor], x: Tensor) -> int:
     """What autograd keeps for the backward pass, each storage counted once."""
     seen: dict[int, int] = {}
@@ -145,7 +140,7 @@ def kept_bytes(model: Callable[[Tensor], Tensor], x: Tensor) -> int:
     return sum(seen.values())
 
 
-def measured(axis: str, rounds: int) -> Iterator[Line]:
+def measured(axis: str, rounds: int) -> list[Line]:
     """Turn about: at each size every form has its step, `rounds` times; medians."""
     lines = {form: Line(axis, form) for form in FORMS_OF[axis]}
     for size in track(AXES[axis], description=axis, transient=True):
@@ -157,15 +152,13 @@ def measured(axis: str, rounds: int) -> Iterator[Line]:
         times: dict[str, list[float]] = {form: [] for form in chosen}
         for _ in range(rounds + 1):
             for form, model in models.items():
-                began = time.perf_counter()
-                step(model, x)
-                times[form].append(1000 * (time.perf_counter() - began))
+                times[form].append(clocked(lambda model=model, x=x: model(x).sum().backward()))
         for form, line in chosen.items():
             line.size.append(size)
             line.ms.append(statistics.median(times[form][1:]))
             line.mb.append(kept_bytes(models[form], x) / 2**20)
             line.flops.append(theory(form, sizes))
-    return iter(lines.values())
+    return list(lines.values())
 
 
 def main(rounds: int) -> bool:

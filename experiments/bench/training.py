@@ -8,7 +8,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +22,7 @@ from experiments.record import facts
 from lit_modules.components.attention import attention_weights
 
 from . import bert, tables, translation, vit
-from .tables import RESULTS, spread
+from .tables import OURS, RESULTS, spread
 from .turns import Batch, Family, Turn
 
 FAMILIES: dict[str, Callable[[], Family]] = {
@@ -32,7 +31,6 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "vit": vit.family,
 }
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-OURS = ("ours", "tuned")  # as the launcher starts it
 QUICK = 2  # stretches of the quick form
 LOST = 2 / 3  # of the ratio that was measured: less, and the quick form fails
 
@@ -125,13 +123,8 @@ def main(families: list[str], rounds: int, quick: bool) -> bool:
 
 def measured_part(part: tuple[str, str], rounds: int, quick: bool) -> dict[str, Any]:
     with Progress(transient=True) as bar, TemporaryDirectory() as folder:
-        return measure(
-            *part, rounds, quick, Path(folder), partial(describe, bar, bar.add_task(" ".join(part), total=None))
-        )
-
-
-def describe(bar: Progress, task: Any, words: str) -> None:
-    bar.update(task, description=words)
+        task = bar.add_task(" ".join(part), total=None)
+        return measure(*part, rounds, quick, Path(folder), lambda words: bar.update(task, description=words))
 
 
 def kept_parts(name: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -143,7 +136,7 @@ def kept_parts(name: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 def merge(name: str, measured: list[dict[str, Any]]) -> bool:
     """Keeps the parts beside those that were not measured now."""
-    now = {(part["family"], part["precision"]): part | about() for part in measured}
+    now = {(part["family"], part["precision"]): part | {"threads": 1} | about() for part in measured}
     every, known = [(family, precision) for family in FAMILIES for precision in PRECISIONS], kept_parts(name) | now
     return write(name, {"parts": [known[part] for part in every if part in known]})
 
@@ -165,16 +158,16 @@ def holds(measured: list[dict[str, Any]], before: dict[tuple[str, str], dict[str
     return fine
 
 
-def about() -> dict[str, Any]:
+def about(on_gpu: bool = False) -> dict[str, Any]:
     """Where, with what and when something was measured."""
     return {
-        "threads": 1, "hardware": facts.hardware(on_gpu=False), "versions": facts.versions(), "commit": facts.commit(),
+        "hardware": facts.hardware(on_gpu), "versions": facts.versions(), "commit": facts.commit(),
         "date": time.strftime("%F"),
     }  # fmt: skip
 
 
 def keep(name: str, found: dict[str, Any]) -> bool:
-    return write(name, found | about())
+    return write(name, found | {"threads": 1} | about())
 
 
 def write(name: str, found: dict[str, Any]) -> bool:

@@ -59,11 +59,11 @@ class Turn:
     def __init__(self, family: str, side: str, precision: str, allocator: str, prepared: Path) -> None:
         command = [sys.executable, "-m", "experiments.bench.turns", family, side, precision, str(prepared)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **ALLOCATORS[allocator]}
+        self.said = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             command, env=environment, cwd=Path(__file__).parents[2], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=(said := tempfile.TemporaryFile("w+")),
+            stdout=subprocess.PIPE, stderr=self.said,
         )  # fmt: skip
-        self.said = said
 
     def answer(self) -> dict[str, float]:
         """What the process says next; {"missing": a package} where a peer is not installed."""

@@ -5,6 +5,8 @@ from pathlib import Path
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from datamodules.local import tested_path
+
 PREFIX = "weights-"
 
 
@@ -21,9 +23,10 @@ def kept_weights(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{PREFIX}*.ckpt"), key=lambda path: int(path.stem.removeprefix(PREFIX)))
 
 
-def tested_path(folder: Path, count: int) -> Path:
-    """Where the mean of `count` weights stands, or the best checkpoint."""
-    return folder / (f"average-{count}.ckpt" if count else "best.ckpt")
+def forget(folder: Path) -> None:
+    """Removes all weights and means: those of other code are not averaged in."""
+    for path in (*kept_weights(folder), *folder.glob("average-*.ckpt")):
+        path.unlink()
 
 
 def count_of(checkpoint: Path) -> int:
@@ -39,7 +42,7 @@ def selected(folder: Path, count: int) -> Path:
     Raises:
         FileNotFoundError: where there is none, or fewer than `count`.
     """
-    kept, best = kept_weights(folder)[-count:], folder / "best.ckpt"
+    kept, best = kept_weights(folder)[-count:], tested_path(folder, 0)
     if not best.exists() or (count and len(kept) < count):
         raise FileNotFoundError(f"{folder} holds no {f'{count} weights' if count else 'checkpoint'} to test")
     if not count:

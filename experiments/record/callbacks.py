@@ -10,10 +10,11 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from experiments.launch.question import BadInput
+
+from .wandb_run import wandb_loggers
 
 
 class RandomState(L.Callback):
@@ -88,11 +89,10 @@ class BestInSummary(L.Callback):
         self.metric, self.mode = metric, mode
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger) and trainer.is_global_zero:
-                for some in ("train/*", "valid/*"):
-                    logger.experiment.define_metric(some, step_metric="trainer/global_step")
-                logger.experiment.define_metric(self.metric, step_metric="trainer/global_step", summary=self.mode)
+        for logger in wandb_loggers(trainer):
+            for some in ("train/*", "valid/*"):
+                logger.experiment.define_metric(some, step_metric="trainer/global_step")
+            logger.experiment.define_metric(self.metric, step_metric="trainer/global_step", summary=self.mode)
 
 
 class Progress(L.Callback):

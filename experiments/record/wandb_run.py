@@ -6,6 +6,7 @@ import os
 from typing import Any
 from urllib.parse import urlparse
 
+import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 
 from .identity import Run, arm_name
@@ -30,6 +31,11 @@ def wandb_logger(run: Run, config: dict[str, Any]) -> WandbLogger:
         config={**config, "arm": arm, "seed": run.seed, "recipe": run.recipe, "variant": run.variant},
         offline=os.environ["WANDB_MODE"] == "offline",
     )
+
+
+def wandb_loggers(trainer: L.Trainer) -> list[WandbLogger]:
+    """Those of a training, on the rank that has the W&B run."""
+    return [logger for logger in trainer.loggers if isinstance(logger, WandbLogger) and trainer.is_global_zero]
 
 
 def logged_in() -> bool:

@@ -227,6 +227,11 @@ def projection(width: int, part: int, *, parts: int = 1) -> nn.Linear:
     return linear
 
 
+def attention_modules(model: nn.Module) -> dict[str, MultiHeadAttention]:
+    """Every attention of a model under its name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+
+
 @dataclass
 class Attended:
     """What one attention module saw: scores before the mask, weights, and the mask (None permits all)."""
@@ -245,7 +250,7 @@ def attention_weights(model: nn.Module) -> Iterator[dict[str, Attended]]:
     seen["decoder.layers.0.cross_attention"].weights
     """
     seen: dict[str, Attended] = {}
-    modules = {name: m for name, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
+    modules = attention_modules(model)
     before = {name: module.attend for name, module in modules.items()}
 
     def recorder(name: str) -> Callable:

@@ -1,13 +1,12 @@
 """What is fast rather than clear. Each piece equals its clear form (tests/lit_modules/test_fast.py) and is here because
 it was measured (`ablate bench`). On a CPU alone: elsewhere the clear forms run.
 
-    linear_token_loss    the loss over the vocabulary, its logits never held whole      1.3 to 1.4 times a whole step
+    LinearTokenLoss      the loss over the vocabulary, its logits never held whole      1.3 to 1.4 times a whole step
     dropout              random masks from 16 bits a number                             1.05 to 1.1 times a whole step
 """
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 ROWS, PART = 256, 64  # rows of logits that are multiplied at once, and of those the rows that fit a cache in fp32
@@ -18,7 +17,8 @@ class LinearTokenLoss(torch.autograd.Function):
 
     Whole logits are 2,000 × 8,000 numbers a step, written and read some ten times, by far more than the caches hold.
     Here ROWS of them are made, turned into their own gradient in place, softmax(z) - (1 - ε) onehot - ε / V, multiplied
-    back, and overwritten by the next. Products in the autocast type, sums in fp32, as in the clear form.
+    back, and overwritten by the next. Products in the autocast type, sums in fp32, as in the clear form. Targets are
+    real tokens; the second sum has no gradient. `loss.output_loss` is the way in.
     """
 
     @staticmethod
@@ -62,17 +62,6 @@ class LinearTokenLoss(torch.autograd.Function):
         of_x, of_weight, of_bias = ctx.saved_tensors
         of_input, of_matrix = (of_x * factor).to(ctx.kinds[0]), (of_weight * factor).to(ctx.kinds[1])
         return of_input, of_matrix, None if of_bias is None else of_bias * factor, None, None
-
-
-def linear_token_loss(
-    x: Float[Tensor, "token width"],
-    weight: Float[Tensor, "vocabulary width"],
-    bias: Float[Tensor, " vocabulary"] | None,
-    target: Int[Tensor, " token"],
-    smoothing: float,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Both sums of `loss.token_loss` for the logits x Eᵀ + b of real tokens; the second one has no gradient."""
-    return LinearTokenLoss.apply(x, weight, bias, target, smoothing)
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

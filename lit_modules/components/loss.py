@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .fast import linear_token_loss
+from .fast import LinearTokenLoss
 
 
 class TokenLoss(NamedTuple):
@@ -51,4 +51,4 @@ def output_loss(
     if x.device.type != "cpu":
         return token_loss(F.linear(x, weight, bias), target, pad_id=pad_id, smoothing=smoothing)
     real = target != pad_id
-    return TokenLoss(*linear_token_loss(x[real], weight, bias, target[real], smoothing), real.sum())
+    return TokenLoss(*LinearTokenLoss.apply(x[real], weight, bias, target[real], smoothing), real.sum())

@@ -17,10 +17,7 @@ CONFIGS = [f"--config=experiments/recipes/{name}.yaml" for name in ("translation
 TINY = ["--data.train_pairs=400", "--data.eval_pairs=20", "--trainer.max_steps=8", "--trainer.val_check_interval=2"]
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def averaging(count, *more, method="greedy"):

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-import time
+import sys
 
 import pytest
 import torch
@@ -10,10 +10,10 @@ import torch
 from experiments.bench import scaling, tables, training
 from experiments.bench.tables import spread
 from experiments.bench.training import FAMILIES, holds, kept_parts, measure
-from experiments.bench.turns import ALLOCATORS, peak_during
+from experiments.bench.turns import ALLOCATORS
 from experiments.launch.allocator import KEEPS, NAME, hint
 from experiments.launch.pool import environment
-from experiments.launch.question import BadInput
+from experiments.launch.question import ROOT, BadInput
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -115,12 +115,18 @@ def test_more_rounds_than_there_is_data(tmp_path, monkeypatch):
 
 
 def test_memory_is_what_the_work_took():
-    def work():
-        held = torch.ones(64 * 2**18)
-        time.sleep(0.2)  # long enough to be seen
-        return held.sum().item()
-
-    found, memory = peak_during(work)
+    """In a process of its own, as a side has: one that has freed as much before would grow by nothing."""
+    work = """
+import time, torch
+from experiments.bench.turns import peak_during
+def work():
+    held = torch.ones(64 * 2**18)
+    time.sleep(0.2)  # long enough to be seen
+    return held.sum().item()
+print(*peak_during(work))
+"""
+    said = subprocess.run([sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    found, memory = float(said[0]), int(said[1])
     assert found == 64 * 2**18 and 50 * 2**20 < memory < 120 * 2**20
 
 

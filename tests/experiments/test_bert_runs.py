@@ -30,10 +30,7 @@ TASKS = sorted((ROOT / "experiments/recipes/tasks").glob("*.yaml"))
 SMALL = ["--data.train_documents=60", "--data.held_out=10"]
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,7 @@ RUN = ["fit", "--config", "experiments/recipes/vit/digits.yaml", "--config", "ex
        "--trainer.max_steps=8"]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")

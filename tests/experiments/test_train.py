@@ -24,10 +24,7 @@ TOY, SMOKE = "experiments/recipes/translation/toy.yaml", "experiments/recipes/sm
 TINY = ["--data.train_pairs=400", "--data.eval_pairs=20"]
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="session")

@@ -30,10 +30,7 @@ from lit_modules.vit import Vit
 DIGITS, SMOKE = "experiments/recipes/vit/digits.yaml", "experiments/recipes/smoke.yaml"
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch, tmp_path):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setenv("ABLATE_OUT", str(tmp_path / "runs"))
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture(scope="module")
