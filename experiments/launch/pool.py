@@ -105,7 +105,7 @@ class Pool(Engine):
         self.gpus_per_run = wanted or max(1, len(self.gpus) // jobs)
         self.jobs = min(jobs, len(self.gpus) // wanted) if wanted else jobs
         self.nursery: Nursery | None = None
-        self.threads = max(1, (os.cpu_count() or 1) // (self.jobs * ranks))
+        self.threads = threads_wanted() or max(1, (os.cpu_count() or 1) // (self.jobs * ranks))
 
     def prepare(self) -> None:
         """Starts what runs are forked from, where there is no GPU and one of them asks for this project's program."""
@@ -182,6 +182,12 @@ def why(job: Job) -> str:
     if status == -signal.SIGKILL:
         return "SIGKILL, as by the system when memory is short: fewer --jobs, or a smaller batch"
     return signal.Signals(-status).name if status < 0 else last_line(job.log)
+
+
+def threads_wanted() -> int:
+    """What somebody who has two launchers on one machine says by OMP_NUM_THREADS; 0 where nothing, or no number, is said."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdigit() else 0
 
 
 def environment(out: str, threads: int) -> dict[str, str]:
