@@ -26,7 +26,7 @@ from .reproduce import command_of
 from .results import Group, as_asked, groups, narrowed
 from .table import choices_of, in_order, insides, layers, other_metrics, rows_of
 from .tuning import tuned
-from .verdicts import Verdict, verdicts
+from .verdicts import Verdict, answers, verdicts
 
 PAGE = Path(__file__).parent / "page"
 MARKS = {"confirmed": "✓", "refuted": "✗", "equal": "≈", "not": "?", "no": "…"}
@@ -137,7 +137,7 @@ def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
         question=question,
         claim=claim_of(question),
         sections=sections,
-        verdicts=sections[0].verdicts if own else [],
+        verdicts=answers(question, found),
         done=sum(result["status"] != "failed" for group in own for result in group.every),
         wanted=len(wanted),
         running=sum(is_running(run.folder) for _, _, run in wanted),

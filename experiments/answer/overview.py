@@ -11,8 +11,7 @@ from experiments.record.result import finished, read_result
 from .claims import claim_of
 from .render import as_markdown, as_terminal
 from .results import as_asked, groups
-from .tuning import tuned
-from .verdicts import verdicts
+from .verdicts import answers
 
 
 def overview(questions: list[Question], out: Path) -> str:
@@ -40,18 +39,15 @@ def line(question: Question, out: Path) -> list[str]:
 
 
 def table_of_claims(questions: list[Question], out: Path | None) -> str:
-    """A row for each check of each claim, from results of the sweep file exactly as it stands (`out`: see `groups`)."""
-    heads = ["question", "the claim", "metric", "ours: baseline → arm", "published", "verdict"]
+    """A row for each check of each claim, as `answers` chooses the data (`out`: see `groups`)."""
+    heads = ["question", "the claim", "data", "metric", "ours: baseline → arm", "published", "verdict"]
     body = []
     for question in questions:
-        own = as_asked(groups(question, out), question)
         published = "; ".join(map(short_source, claim_of(question).get("published", []))) or "none known"
-        if own:
-            group = tuned(own[-1])
-            for i, verdict in enumerate(verdicts(group)):
-                name = f"`{question.name}`" if i == 0 else ""
-                judged = f"**{verdict.verdict}**"
-                body.append([name, verdict.says, verdict.metric, verdict.ours, "" if i else published, judged])
+        for i, verdict in enumerate(answers(question, groups(question, out))):
+            name, figures = (f"`{question.name}`", published) if i == 0 else ("", "")
+            judged = f"**{verdict.verdict}**"
+            body.append([name, verdict.says, verdict.data, verdict.metric, verdict.ours, figures, judged])
     return as_markdown(heads, body)
 
 

@@ -92,9 +92,7 @@ def comparisons_of(group: Group) -> int:
     return len(question.arms()) - len(question.arms()) // len(question.varied[question.contrast])
 
 
-def plan(
-    group: Group, *, effect: float | None, budget: float | None, jobs: int, words: str
-) -> tuple[Plan | None, str]:
+def plan(group: Group, *, effect: float | None, budget: float | None, jobs: int, words: str) -> tuple[Plan | None, str]:
     """The plan and what is to be read of it; no plan where nothing that could be run would find the effect.
 
     Args:
@@ -105,9 +103,7 @@ def plan(
         words: what `ablate run` takes to ask this question in these settings.
     """
     compared, many = pilot(group), comparisons_of(group)
-    wanted = {
-        c.name: seeds_needed(abs(effect or c.difference), c.sd, many, most=MOST) if c.sd else 2 for c in compared
-    }
+    wanted = {c.name: seeds_needed(abs(effect or c.difference), c.sd, many, most=MOST) if c.sd else 2 for c in compared}
     a_seed = seconds_of_a_seed(group)
     reachable = [n for n in wanted.values() if n]
     seeds = min(max(reachable, default=0), MOST if budget is None else int(budget * jobs / a_seed))
@@ -133,9 +129,7 @@ def plan(
     elif budget is not None and reachable:
         said.append(too_little(group, budget, jobs))
     said += shorter(group, a_seed / jobs, {name: n for name, n in wanted.items() if n})
-    promise = Plan(
-        group.question.name, group.variant, seeds, a_seed * seeds, within_reach, time.strftime("%F %T")
-    )
+    promise = Plan(group.question.name, group.variant, seeds, a_seed * seeds, within_reach, time.strftime("%F %T"))
     return promise if seeds > 1 else None, "\n\n".join(said)
 
 

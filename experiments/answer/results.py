@@ -42,6 +42,12 @@ class Group:
         """All results."""
         return [result for seeds in self.results.values() for result in seeds.values()]
 
+    @property
+    def data(self) -> str:
+        """The data set's name; `embedded` for what the project brings with it."""
+        dataset = str(self.settings.get("data.dataset", "embedded"))
+        return dataset.split()[1] if dataset.startswith("folder ") else dataset.rpartition("/")[2]
+
     def baseline_of(self, arm: Arm) -> Arm:
         """The arm of the same stratum with the contrast's first value."""
         return self.question.varied[self.question.contrast][0], *arm[1:]

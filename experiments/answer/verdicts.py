@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.launch.question import BadInput, read, short
+from experiments.launch.question import BadInput, Question, read, short
 
 from .claims import claim_of
-from .results import Arm, Group
+from .results import Arm, Group, as_asked, narrowed
 from .statistics import Difference, equivalent, fisher, holm, mean_sd, paired
 from .table import diverged, finished
+from .tuning import tuned
 
 LEVEL = 0.05
+UNKNOWN = "no answer yet"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Verdict:
         verdict: confirmed | refuted | equal within ±margin | not detectable here | no answer yet. An equality is
             refuted where the difference's uncorrected 95 % interval lies beyond the margin.
         p: Holm's correction over the claim's checks; of the difference, or of the equivalence for `equal`.
+        data: what the runs were trained on, see `Group.data`.
     """
 
     says: str
@@ -31,10 +34,26 @@ class Verdict:
     ours: str
     verdict: str
     p: float | None
+    data: str
 
     @property
     def words(self) -> str:
         return f"{self.verdict} ({self.ours}" + ("" if self.p is None else f", p (Holm) {self.p:.3g}") + ")"
+
+
+def answers(question: Question, found: list[Group]) -> list[Verdict]:
+    """A verdict for each check: from real data where there is some that can say, else from the sweep file as it stands.
+
+    Args:
+        found: all groups of the question. Of several on real data the one with most results has the last word.
+    """
+    asked = as_asked(found, question)[-1:]
+    real = sorted((g for g in found if g.data != "embedded" and g not in asked), key=lambda group: len(group.every))
+    said: dict[str, Verdict] = {}
+    for group in [*asked, *map(narrowed, real)]:
+        judged = verdicts(tuned(group))
+        said |= {v.says: v for v in judged if v.says not in said or v.verdict != UNKNOWN}
+    return list(said.values())
 
 
 def verdicts(group: Group) -> list[Verdict]:
@@ -60,6 +79,7 @@ def verdicts(group: Group) -> list[Verdict]:
             lost or figures(difference, values),
             word(check, difference, p),
             p,
+            group.data,
         )
         for (check, difference, values, lost), p in zip(found, p_values, strict=True)
     ]
@@ -131,7 +151,7 @@ def p_of(check: dict[str, Any], difference: Difference | None, values: Values) -
 
 def word(check: dict[str, Any], difference: Difference | None, p: float | None) -> str:
     if difference is None or p is None:
-        return "no answer yet"
+        return UNKNOWN
     if check["direction"] == "equal":
         if p < LEVEL:
             return f"equal within ±{check['margin']:g}"

@@ -185,7 +185,7 @@ def why(job: Job) -> str:
 
 
 def threads_wanted() -> int:
-    """What somebody who has two launchers on one machine says by OMP_NUM_THREADS; 0 where nothing, or no number, is said."""
+    """OMP_NUM_THREADS, for instance of somebody with two launchers on one machine; 0 where it says nothing."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     return int(said) if said.isdigit() else 0
 

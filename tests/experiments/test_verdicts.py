@@ -16,7 +16,7 @@ from experiments.answer.results import Group
 from experiments.answer.statistics import equivalent
 from experiments.answer.table import layers, other_metrics, rows_of
 from experiments.answer.tuning import tuned
-from experiments.answer.verdicts import verdicts
+from experiments.answer.verdicts import answers, verdicts
 from experiments.launch.ask import runs, siblings_last
 from experiments.launch.question import ROOT, BadInput, read, short
 
@@ -286,3 +286,34 @@ def test_the_table_of_claims(tmp_path, monkeypatch):
     text = table_of_claims([read("look_ahead"), read("heads")], tmp_path / "out")
     assert "51.00 ± 1.00 → 2.00 ± 1.00, n 3" in text and text.count("look_ahead") == 1 and "heads" not in text
     assert "Raschka 2024, ch06/02 README, rows 1 and 17: masked 95.0, open 95.33" in text
+
+
+# ---- embedded and real data in one overview
+
+
+def on(data, question, table):
+    """A group that was trained on `data`; None for the sweep file as it stands."""
+    own = results.identify(results.arguments(question, *question.runs()[0]))
+    settings = own.settings if data is None else own.settings | {"data.dataset": f"folder {data} 1f"}
+    return Group(question, question.recipe, own.variant if data is None else "v", settings, table, {}, False)
+
+
+def test_real_data_has_the_word_where_it_has_one(monkeypatch):
+    """d_k 64 alone on captions: there it answers; at 16 the embedded data do. A lone seed answers nothing."""
+    divisor, size = "model.arch.score_divisor", "model.arch.d_k"
+    checks = [{"says": f"worse at {d}", "arm": {"score_divisor": "one", "d_k": d}, "direction": "lower"} for d in (16, 64)]
+    monkeypatch.setitem(claims.claims(), "score_divisor", {"checks": checks})
+    asked = question()
+
+    def table(sizes, one_bleu, seeds=3):
+        bleu = {(divisor_is, d): 80 if divisor_is == "sqrt_d_k" else one_bleu for d in sizes for divisor_is in ("sqrt_d_k", "one")}
+        return {arm: {s: one({divisor: arm[0], size: arm[1]}, s, v + s * (1.1 if v < 80 else 1)) for s in range(seeds)} for arm, v in bleu.items()}
+
+    embedded = on(None, asked, table((16, 64), 40))
+    said = {v.says: v for v in answers(asked, [on("captions", asked, table((64,), 20)), embedded])}
+    assert {name: v.data for name, v in said.items()} == {"worse at 16": "embedded", "worse at 64": "captions"}
+    assert "→ 21.10" in said["worse at 64"].ours and "→ 41.10" in said["worse at 16"].ours
+    said = answers(asked, [embedded, on("captions", asked, table((64,), 20, seeds=1))])
+    assert [v.data for v in said] == ["embedded", "embedded"]
+    larger = on("novels", asked, table((16, 64), 30))
+    assert {v.data for v in answers(asked, [larger, on("captions", asked, table((64,), 20))])} == {"novels"}
