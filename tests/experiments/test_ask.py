@@ -227,3 +227,14 @@ def test_local_workers_see_disjoint_gpus_and_share_the_threads(tmp_path, monkeyp
         pool.threads = 4
         seen = [pool.environment(Job(SimpleNamespace(out=tmp_path), [], slot=slot)) for slot in range(jobs)]
         assert [env["CUDA_VISIBLE_DEVICES"] for env in seen] == expected and seen[0]["OMP_NUM_THREADS"] == "4"
+
+
+def test_runs_share_the_cores_unless_somebody_says_how_many_threads(monkeypatch):
+    from experiments.launch import pool
+
+    monkeypatch.setattr(pool.os, "cpu_count", lambda: 8)
+    for said, threads in ((None, 4), ("1", 1), ("3", 3), ("all", 4), ("0", 4)):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if said:
+            monkeypatch.setenv("OMP_NUM_THREADS", said)
+        assert pool.Pool([], jobs=2, gpus=[]).threads == threads
