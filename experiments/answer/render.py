@@ -9,6 +9,7 @@ import shutil
 import sys
 from typing import Any
 
+from .claims import claim_lines, claim_of
 from .results import Group
 from .sentences import sentence_tests
 from .table import Row, insides, layers, other_metrics, rows_of
@@ -100,8 +101,6 @@ def render(group: Group, format: str, code: str | None = None, sentences: bool =
     Args:
         sentences: with the tests over sentences, a second or more for each pair of runs.
     """
-    from .claims import claim_lines
-
     group = tuned(group)
     rows = rows_of(group)
     heads, body = columns(group, rows)
@@ -122,10 +121,24 @@ def render(group: Group, format: str, code: str | None = None, sentences: bool =
     ):
         if table and set(table[0]) > set(rows[0].choices):
             parts += [title, layout(*sheet(table, list(rows[0].choices)))]
+    parts += signatures(group)
     painted = format == "terminal" and sys.stdout.isatty()
     parts += [f"{verdict.says}: {paint(verdict.words) if painted else verdict.words}" for verdict in verdicts(group)]
     chinese = format != "terminal" or os.environ.get("LANG", "").startswith("zh")
     return "\n\n".join([*parts, *claim_lines(group.question, chinese)])
+
+
+def signatures(group: Group) -> list[str]:
+    """sacreBLEU's word on how each BLEU of the tables was counted; one line, none where there is no BLEU."""
+    shown = {group.question.metric, *claim_of(group.question).get("also", ())}
+    found = sorted({result["bleu_signature"] for result in group.every if result.get("bleu_signature")})
+    said = [("BLEU", signature) for signature in found]
+    for name, case in (("test/bleu_moses", "case:mixed"), ("test/bleu_moses_lc", "case:lc")):
+        as_tokens = [
+            s.replace("tok:13a", "tok:none").replace("smooth:exp", "smooth:none") for s in found if name in shown
+        ]
+        said += [(f"{name}, of Moses' tokens", s.replace("case:mixed", case)) for s in as_tokens]
+    return ["Counted: " + "; ".join(f"{name}: {signature}" for name, signature in said)] if said else []
 
 
 def paint(words: str) -> str:

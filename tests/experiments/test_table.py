@@ -8,7 +8,7 @@ import re
 import pytest
 
 from experiments.answer import results
-from experiments.answer.render import FORMATS, render
+from experiments.answer.render import FORMATS, render, signatures
 from experiments.answer.table import rows_of
 from experiments.launch.question import read
 from experiments.record.result import REQUIRED, TRANSLATIONS, CorruptResult, read_result, write_result
@@ -277,3 +277,22 @@ def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp
                 put(few, **result(arm, seed))
     (own,) = results.groups(question(), few)
     assert (len(own.every), own.committed) == (12, False)
+
+
+def test_each_bleu_says_how_it_was_counted(out):
+    """As sacreBLEU names the three counters of `lit_modules.translation`; one line a table."""
+    from dataclasses import replace
+
+    from sacrebleu.metrics import BLEU as Counter
+
+    plain, tokens, small = Counter(force=True), *(Counter(tokenize="none", smooth_method="none", lowercase=x) for x in (False, True))
+    for counter in (plain, tokens, small):
+        counter.corpus_score(["a b c d"], [["a b c d"]])
+    group = only_group(out)
+    assert "Counted" not in render(group, "markdown")
+    for result in group.every:
+        result["bleu_signature"] = str(plain.get_signature())
+    assert render(group, "markdown").count(f"Counted: BLEU: {plain.get_signature()}\n") == 1
+    told = signatures(replace(group, question=read("averaging")))
+    assert told == [f"Counted: BLEU: {plain.get_signature()}; test/bleu_moses, of Moses' tokens: {tokens.get_signature()}; "
+                    f"test/bleu_moses_lc, of Moses' tokens: {small.get_signature()}"]  # fmt: skip
