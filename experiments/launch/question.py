@@ -129,7 +129,8 @@ class Question:
                 raise BadInput(f"--only {key}: {self.name} varies {', '.join(self.varied)}")
             known, chosen = varied[key], [canonical(v) for v in values]
             if unknown := [v for v in chosen if v not in known]:
-                raise BadInput(f"--only {key}={unknown[0]}: the values are {', '.join(map(str, known))}")
+                more = "; another key takes an --only of its own" if "=" in str(unknown[0]) else ""
+                raise BadInput(f"--only {key}={unknown[0]}: the values are {', '.join(map(str, known))}{more}")
             varied[key] = tuple(v for v in known if v in chosen)
             if key == self.contrast and known[0] not in chosen:
                 raise BadInput(f"--only {key}: without {known[0]}, the baseline, there is nothing to compare with")

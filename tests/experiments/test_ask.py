@@ -187,6 +187,7 @@ def test_a_corrupt_result_stops_before_anything_runs(tiny, tmp_path):
     (["run", "score_divisor", "--set", "model.arch.norm"], "write KEY=VALUE"),
     (["run", "score_divisor", "--set", "model.arch.nrom=pre"], "did you mean model.arch.norm?"),
     (["run", "score_divisor", "--only", "model.arch.d_k=17"], "the values are 16, 64, 128"),
+    (["run", "norm", "--only", "model.arch.n_layers=2,model.optim.lr=3e-3"], "another key takes an --only of its own"),
     (["run", "score_divisor", "--recipe", "nowhere.yaml"], "no recipe 'nowhere.yaml'"),
     (["run", "score_divisor", "--recipe", "experiments/recipes/translation/multi30k.yaml", "--set", "data.dataset=/nowhere"], "data set '/nowhere' cannot be opened"),
     (["table", "score_divisor", "--format", "word"], "known are terminal, markdown, csv, latex, json"),
