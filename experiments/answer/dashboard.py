@@ -21,7 +21,7 @@ from experiments.launch.question import BadInput, Question
 from . import charts
 from .claims import claim_of, published_line
 from .history import history
-from .render import columns, header, sheet
+from .render import columns, counted, header, sheet
 from .reproduce import command_of
 from .results import Group, as_asked, groups, narrowed
 from .table import choices_of, in_order, insides, layers, other_metrics, rows_of
@@ -58,6 +58,7 @@ class Section:
     samples: list[dict[str, Any]]
     runs: list[dict[str, str]]
     verdicts: list[Verdict]
+    counted: str
 
 
 @dataclass
@@ -130,14 +131,14 @@ def entry(question: Question, out: Path, home: Path, code: str) -> Entry:
         home: the page's own folder.
     """
     found, wanted = groups(question, out), runs(question, out)
-    own = as_asked(found, question)[-1:]
+    own, judged = as_asked(found, question)[-1:], answers(question, found)
     found.sort(key=lambda group: group not in own)
     sections = [section(group if group in own else narrowed(group), home, code) for group in found]
     return Entry(
         question=question,
         claim=claim_of(question),
         sections=sections,
-        verdicts=answers(question, found),
+        verdicts=judged,
         done=sum(result["status"] != "failed" for group in own for result in group.every),
         wanted=len(wanted),
         running=sum(is_running(run.folder) for _, _, run in wanted),
@@ -167,6 +168,7 @@ def section(group: Group, home: Path, code: str) -> Section:
         samples=side_by_side(group),
         runs=list_of_runs(raw, home),
         verdicts=verdicts(group),
+        counted=counted(group),
     )
 
 

@@ -121,24 +121,26 @@ def render(group: Group, format: str, code: str | None = None, sentences: bool =
     ):
         if table and set(table[0]) > set(rows[0].choices):
             parts += [title, layout(*sheet(table, list(rows[0].choices)))]
-    parts += signatures(group)
+    if how := counted(group):
+        parts.append(f"Counted by sacreBLEU, {how}")
     painted = format == "terminal" and sys.stdout.isatty()
     parts += [f"{verdict.says}: {paint(verdict.words) if painted else verdict.words}" for verdict in verdicts(group)]
     chinese = format != "terminal" or os.environ.get("LANG", "").startswith("zh")
     return "\n\n".join([*parts, *claim_lines(group.question, chinese)])
 
 
-def signatures(group: Group) -> list[str]:
-    """sacreBLEU's word on how each BLEU of the tables was counted; one line, none where there is no BLEU."""
+def counted(group: Group) -> str:
+    """sacreBLEU's signature for each kind of BLEU that the tables show; empty where there is none."""
     shown = {group.question.metric, *claim_of(group.question).get("also", ())}
-    found = sorted({result["bleu_signature"] for result in group.every if result.get("bleu_signature")})
-    said = [("BLEU", signature) for signature in found]
-    for name, case in (("test/bleu_moses", "case:mixed"), ("test/bleu_moses_lc", "case:lc")):
-        as_tokens = [
-            s.replace("tok:13a", "tok:none").replace("smooth:exp", "smooth:none") for s in found if name in shown
+    found = {result.get("bleu_signature") for result in group.every} - {None}
+    said = []
+    for signature in sorted(found):
+        tokens = signature.replace("tok:13a", "tok:none").replace("smooth:exp", "smooth:none")
+        kinds = {"bleu": signature, "bleu_moses": tokens, "bleu_moses_lc": tokens.replace("case:mixed", "case:lc")}
+        said += [
+            f"{name}: {kind}" for name, kind in kinds.items() if any(metric.endswith(f"/{name}") for metric in shown)
         ]
-        said += [(f"{name}, of Moses' tokens", s.replace("case:mixed", case)) for s in as_tokens]
-    return ["Counted: " + "; ".join(f"{name}: {signature}" for name, signature in said)] if said else []
+    return "; ".join(said)
 
 
 def paint(words: str) -> str:
@@ -186,7 +188,7 @@ def as_json(group: Group, rows: list[Row]) -> str:
         "metric": group.question.metric,
     }
     rows = [dataclasses.asdict(row) for row in rows]
-    more = {"also": other_metrics(group), "insides": insides(group), "layers": layers(group)}
+    more = {"also": other_metrics(group), "insides": insides(group), "layers": layers(group), "counted": counted(group)}
     judged = [dataclasses.asdict(verdict) for verdict in verdicts(group)]
     return json.dumps(about | {"rows": rows, **more, "verdicts": judged}, indent=1)
 

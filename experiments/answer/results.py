@@ -14,6 +14,7 @@ from experiments.record.result import read_result
 from .history import commit_history
 
 COMMITTED = Path(__file__).parent / "committed"
+EMBEDDED = "embedded"  # the data that the project brings with it
 Arm = tuple[Any, ...]  # values of the question's choices, in its order
 
 
@@ -44,9 +45,10 @@ class Group:
 
     @property
     def data(self) -> str:
-        """The data set's name; `embedded` for what the project brings with it."""
-        dataset = str(self.settings.get("data.dataset", "embedded"))
-        return dataset.split()[1] if dataset.startswith("folder ") else dataset.rpartition("/")[2]
+        """The data set's name; EMBEDDED for what the project brings with it."""
+        dataset = str(self.settings.get("data.dataset", EMBEDDED))
+        local = dataset.startswith("folder ")
+        return dataset.removeprefix("folder ").rpartition(" ")[0] if local else dataset.rpartition("/")[2]
 
     def baseline_of(self, arm: Arm) -> Arm:
         """The arm of the same stratum with the contrast's first value."""

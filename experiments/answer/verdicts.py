@@ -6,13 +6,12 @@ from typing import Any
 from experiments.launch.question import BadInput, Question, read, short
 
 from .claims import claim_of
-from .results import Arm, Group, as_asked, narrowed
+from .results import EMBEDDED, Arm, Group, as_asked, groups, narrowed
 from .statistics import Difference, equivalent, fisher, holm, mean_sd, paired
 from .table import diverged, finished
 from .tuning import tuned
 
 LEVEL = 0.05
-UNKNOWN = "no answer yet"
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Verdict:
             refuted where the difference's uncorrected 95 % interval lies beyond the margin.
         p: Holm's correction over the claim's checks; of the difference, or of the equivalence for `equal`.
         data: what the runs were trained on, see `Group.data`.
+        runs: how many results its group has.
     """
 
     says: str
@@ -35,53 +35,92 @@ class Verdict:
     verdict: str
     p: float | None
     data: str
+    runs: int
 
     @property
     def words(self) -> str:
         return f"{self.verdict} ({self.ours}" + ("" if self.p is None else f", p (Holm) {self.p:.3g}") + ")"
 
 
-def answers(question: Question, found: list[Group]) -> list[Verdict]:
-    """A verdict for each check: from real data where there is some that can say, else from the sweep file as it stands.
+@dataclass(frozen=True)
+class Finding:
+    """What a group's results hold for one check, before any correction.
 
-    Args:
-        found: all groups of the question. Of several on real data the one with most results has the last word.
+    Attributes:
+        lost: where seeds diverged, the counts that stand in place of a difference.
     """
-    asked = as_asked(found, question)[-1:]
-    real = sorted((g for g in found if g.data != "embedded" and g not in asked), key=lambda group: len(group.every))
-    said: dict[str, Verdict] = {}
-    for group in [*asked, *map(narrowed, real)]:
-        judged = verdicts(tuned(group))
-        said |= {v.says: v for v in judged if v.says not in said or v.verdict != UNKNOWN}
-    return list(said.values())
+
+    group: Group
+    check: dict[str, Any]
+    difference: Difference | None
+    values: "Values"
+    lost: str
+
+    @property
+    def p(self) -> float | None:
+        return p_of(self.check, self.difference, self.values)
 
 
 def verdicts(group: Group) -> list[Verdict]:
     """A verdict for each check whose arms the question still has; the group must be `tuned`."""
+    return corrected(findings(group))
+
+
+def answers(question: Question, found: list[Group]) -> list[Verdict]:
+    """A verdict for each check: from real data where there is some that can say, else from the embedded data.
+
+    Real data counts where the sweep file itself asks for it, and where the project ships results of the same settings,
+    so that nobody's trial takes the place of an answer; of several the group with most finished runs has the word.
+
+    Args:
+        found: all groups of the question, as `groups` sorts them.
+    """
+    asked = as_asked(found, question)[-1:]
+    shipped = {(group.recipe, group.variant) for group in groups(question, None)}
+    real = [g for g in found if g.data != EMBEDDED and g not in asked and (g.recipe, g.variant) in shipped]
+    real.sort(key=lambda group: sum(result["status"] == "finished" for result in group.every))
+    real = list(map(narrowed, real))
+    said: dict[str, Finding] = {}
+    for group in [*real, *asked] if asked and asked[0].data != EMBEDDED else [*asked, *real]:
+        for finding in findings(tuned(group)):
+            name = finding.check["says"]
+            if name not in said or finding.p is not None or finding.lost:
+                said[name] = finding
+    checks = claim_of(question).get("checks", [])
+    return corrected([said[check["says"]] for check in checks if check["says"] in said])
+
+
+def findings(group: Group) -> list[Finding]:
+    """One for each check of the claim whose arms the question still has."""
     checks = claim_of(group.question).get("checks", [])
     whole = read(str(group.question.path)).varied  # also where the question was narrowed
     firsts = {short(key): whole.get(key, values)[0] for key, values in group.question.varied.items()}
     pairs = [(check, *arms_of(group.question.name, firsts, check)) for check in checks]
     asked = [tuple(arm.values()) for arm in group.question.arms()]
-    found = [
-        (check, *compared(group, check, arm, against))
+    return [
+        Finding(group, check, *compared(group, check, arm, against))
         for check, arm, against in pairs
         if arm in asked and (against in asked or "than" in check) and beside(group, check, arm) in asked
     ]
-    p_values = [p_of(check, difference, values) for check, difference, values, _ in found]
+
+
+def corrected(found: list[Finding]) -> list[Verdict]:
+    """In words, with Holm's correction over all of them, whichever data each was found on."""
+    p_values = [finding.p for finding in found]
     known = [i for i, p in enumerate(p_values) if p is not None]
     for i, p in zip(known, holm([p_values[i] for i in known]), strict=True):
         p_values[i] = p
     return [
         Verdict(
-            check["says"],
-            check.get("metric", group.question.metric),
-            lost or figures(difference, values),
-            word(check, difference, p),
+            one.check["says"],
+            one.check.get("metric", one.group.question.metric),
+            one.lost or figures(one.difference, one.values),
+            word(one.check, one.difference, p),
             p,
-            group.data,
+            one.group.data,
+            len(one.group.every),
         )
-        for (check, difference, values, lost), p in zip(found, p_values, strict=True)
+        for one, p in zip(found, p_values, strict=True)
     ]
 
 
@@ -151,7 +190,7 @@ def p_of(check: dict[str, Any], difference: Difference | None, values: Values) -
 
 def word(check: dict[str, Any], difference: Difference | None, p: float | None) -> str:
     if difference is None or p is None:
-        return UNKNOWN
+        return "no answer yet"
     if check["direction"] == "equal":
         if p < LEVEL:
             return f"equal within ±{check['margin']:g}"

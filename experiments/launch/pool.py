@@ -187,7 +187,7 @@ def why(job: Job) -> str:
 def threads_wanted() -> int:
     """OMP_NUM_THREADS, for instance of somebody with two launchers on one machine; 0 where it says nothing."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdigit() else 0
+    return int(said) if said.isdecimal() else 0
 
 
 def environment(out: str, threads: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from experiments.answer import results
-from experiments.answer.render import FORMATS, render, signatures
+from experiments.answer.render import FORMATS, counted, render
 from experiments.answer.table import rows_of
 from experiments.launch.question import read
 from experiments.record.result import REQUIRED, TRANSLATIONS, CorruptResult, read_result, write_result
@@ -280,7 +280,7 @@ def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp
 
 
 def test_each_bleu_says_how_it_was_counted(out):
-    """As sacreBLEU names the three counters of `lit_modules.translation`; one line a table."""
+    """As sacreBLEU names the three counters of `lit_modules.translation`; nothing where the tables show no BLEU."""
     from dataclasses import replace
 
     from sacrebleu.metrics import BLEU as Counter
@@ -289,10 +289,11 @@ def test_each_bleu_says_how_it_was_counted(out):
     for counter in (plain, tokens, small):
         counter.corpus_score(["a b c d"], [["a b c d"]])
     group = only_group(out)
-    assert "Counted" not in render(group, "markdown")
+    assert "Counted" not in render(group, "markdown") and json.loads(render(group, "json"))["counted"] == ""
     for result in group.every:
         result["bleu_signature"] = str(plain.get_signature())
-    assert render(group, "markdown").count(f"Counted: BLEU: {plain.get_signature()}\n") == 1
-    told = signatures(replace(group, question=read("averaging")))
-    assert told == [f"Counted: BLEU: {plain.get_signature()}; test/bleu_moses, of Moses' tokens: {tokens.get_signature()}; "
-                    f"test/bleu_moses_lc, of Moses' tokens: {small.get_signature()}"]  # fmt: skip
+    assert render(group, "markdown").count(f"Counted by sacreBLEU, bleu: {plain.get_signature()}\n") == 1
+    assert json.loads(render(group, "json"))["counted"] == f"bleu: {plain.get_signature()}"
+    assert counted(replace(group, question=replace(question(), metric="test/nll"))) == ""
+    averaging = f"bleu: {plain.get_signature()}; bleu_moses: {tokens.get_signature()}; bleu_moses_lc: {small.get_signature()}"
+    assert counted(replace(group, question=read("averaging"))) == averaging
