@@ -122,6 +122,11 @@ def open_dataset(dataset: str, config: str | None = None):
     if dataset in toy_tasks.TASKS:
         return {split: datasets.Dataset.from_dict(rows) for split, rows in toy_tasks.splits(dataset).items()}
     folder = local_folder(dataset)
+    if folder is None and "/" not in dataset:  # `datasets` would take any folder of that name it has ever prepared
+        raise ValueError(
+            f"data set {dataset!r} cannot be opened: no folder of that name here, in the project or in $ABLATE_DATA; "
+            "a name on the hub has the form OWNER/NAME"
+        )
     try:
         if folder and (splits := split_folders(folder)):
             return datasets.load_dataset(str(folder), data_files={split: f"{split}/**" for split in splits})

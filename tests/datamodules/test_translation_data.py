@@ -101,6 +101,19 @@ def test_a_split_without_rows_is_named(folder, monkeypatch):
         parallel(folder)
 
 
+def test_a_folder_that_was_prepared_once_is_not_taken_for_another_of_its_name(folder, monkeypatch):
+    """Offline, `datasets` itself opens `captions` from its cache, wherever the folder lay; that would be other data."""
+    shelf = folder / "shelf"
+    for split in ("train", "validation", "test"):
+        Dataset.from_dict({"en": ENGLISH, "de": GERMAN}).to_parquet(shelf / "captions" / f"{split}.parquet")
+    monkeypatch.setenv("ABLATE_DATA", str(shelf))
+    assert parallel("captions").sources("valid") == ENGLISH
+    monkeypatch.delenv("ABLATE_DATA")
+    PREPARED.clear()  # as in another process
+    with pytest.raises(ValueError, match="no folder of that name here, in the project or in .ABLATE_DATA; a name on the hub"):
+        parallel("captions")
+
+
 def test_what_is_no_data_set_is_named(tmp_path):
     (tmp_path / "train.parquet").write_text("no parquet")
     for dataset in (tmp_path, tmp_path / "nothing"):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from datasets import Dataset
 
 from experiments.launch import grid
 from experiments.launch.check import check, check_arguments
@@ -16,17 +15,10 @@ from experiments.record.identity import identify
 SWEEPS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shelf(tmp_path_factory):
-    """Captions in the form of Multi30k's, since some recipes name a data set of the hub."""
-    captions = tmp_path_factory.mktemp("shelf") / "multi30k"
-    captions.mkdir()
-    pairs = Dataset.from_dict({"en": ["Two dogs run.", "A man sings."] * 9, "de": ["Zwei Hunde laufen.", "Ein Mann singt."] * 9})
-    for split in ("train", "validation", "test"):
-        pairs.to_parquet(captions / f"{split}.parquet")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ABLATE_DATA", str(captions.parent))
-        yield
+@pytest.fixture(autouse=True)
+def data_of_the_hub(shelf, monkeypatch):
+    """Some recipes name a data set that is not embedded."""
+    monkeypatch.setenv("ABLATE_DATA", str(shelf))
 
 
 def sweep(**changes) -> dict:

@@ -6,7 +6,6 @@ import typing
 import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset, Features, Image
 from PIL import Image as Pil
 from typer.testing import CliRunner
 
@@ -31,20 +30,6 @@ DIGITS, SMOKE = "experiments/recipes/vit/digits.yaml", "experiments/recipes/smok
 
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
-    """Folders of the form that the real data sets have, for $ABLATE_DATA."""
-    folder, draw = tmp_path_factory.mktemp("shelf"), np.random.default_rng(0)
-    forms = {"cifar10": ("img", "label", (32, 32, 3)), "imagenet-1k": ("image", "label", (40, 60, 3))}
-    for name, (image, label, shape) in forms.items():
-        features = Features({image: Image(), label: ClassLabel(names=[f"class {i}" for i in range(10)])})
-        for split in ("train", "validation", "test"):
-            pictures = [Pil.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)) for _ in range(40)]
-            rows = {image: pictures, label: [i % 10 for i in range(40)]}
-            Dataset.from_dict(rows, features=features).to_parquet(folder / name / f"{split}.parquet")
-    return folder
 
 
 def digits(*flags):
