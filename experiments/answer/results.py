@@ -26,6 +26,7 @@ class Group:
         results: arm → seed → result.
         folders: a run's key → where its files lie.
         committed: shipped with the project rather than found in the results folder.
+        shipped: the project ships results of this recipe and variant, these or others.
         tuned: arm → which swept value was chosen for it, see `tuning`.
     """
 
@@ -36,6 +37,7 @@ class Group:
     results: dict[Arm, dict[int, dict[str, Any]]]
     folders: dict[str, Path]
     committed: bool
+    shipped: bool
     tuned: dict[Arm, str] = field(default_factory=dict)
 
     @property
@@ -91,8 +93,10 @@ def groups(question: Question, out: Path | None) -> list[Group]:
                 continue
             here = {r["key"]: folders[r["key"]] for seeds in table.values() for r in seeds.values()}
             settings = results[0]["settings"]
-            group = Group(question, recipe, variant, settings, dict(table), here, committed)
-            found[recipe, variant] = [*found.pop((recipe, variant), []), group]
+            before = found.pop((recipe, variant), [])
+            shipped = committed or bool(before)
+            group = Group(question, recipe, variant, settings, dict(table), here, committed, shipped)
+            found[recipe, variant] = [*before, group]
     return [group for one in found.values() for group in whole_answers(one)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from experiments.launch.question import BadInput, Question, read, short
 
 from .claims import claim_of
-from .results import EMBEDDED, Arm, Group, as_asked, groups, narrowed
+from .results import EMBEDDED, Arm, Group, as_asked, narrowed
 from .statistics import Difference, equivalent, fisher, holm, mean_sd, paired
 from .table import diverged, finished
 from .tuning import tuned
@@ -76,8 +76,7 @@ def answers(question: Question, found: list[Group]) -> list[Verdict]:
         found: all groups of the question, as `groups` sorts them.
     """
     asked = as_asked(found, question)[-1:]
-    shipped = {(group.recipe, group.variant) for group in groups(question, None)}
-    real = [g for g in found if g.data != EMBEDDED and g not in asked and (g.recipe, g.variant) in shipped]
+    real = [group for group in found if group.data != EMBEDDED and group.shipped and group not in asked]
     real.sort(key=lambda group: sum(result["status"] == "finished" for result in group.every))
     real = list(map(narrowed, real))
     said: dict[str, Finding] = {}

@@ -265,18 +265,20 @@ def test_sentences_are_compared_by_sacrebleus_own_paired_bootstrap(out):
 def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp_path):
     """As after `make demo`: a few own runs stand beside the whole answer, not in its place."""
     (whole,) = results.groups(question(), out)
+    assert not whole.shipped
     monkeypatch.setattr(results, "COMMITTED", out)
     few = tmp_path / "few"
     for arm in (("sqrt_d_k", 16), ("one", 16)):
         put(few, **result(arm, 0))
     own, committed = results.groups(question(), few)
     assert (len(own.every), own.committed) == (2, False) and (len(committed.every), committed.committed) == (12, True)
+    assert own.shipped and committed.shipped
     for arm, values in BLEU.items():
         for seed in range(len(values)):
             if not (arm[1] == 16 and seed == 0):
                 put(few, **result(arm, seed))
     (own,) = results.groups(question(), few)
-    assert (len(own.every), own.committed) == (12, False)
+    assert (len(own.every), own.committed, own.shipped) == (12, False, True)
 
 
 def test_each_bleu_says_how_it_was_counted(out):

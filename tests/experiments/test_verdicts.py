@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def question(name="score_divisor", seeds=3):
 
 def group(question, table):
     """arm → seed → result."""
-    return Group(question, "translation-toy", "v", {}, table, {}, False)
+    return Group(question, "translation-toy", "v", {}, table, {}, False, False)
 
 
 # ---- equivalence
@@ -293,11 +294,11 @@ def test_the_table_of_claims(tmp_path, monkeypatch):
 DIVISOR, SIZE = "model.arch.score_divisor", "model.arch.d_k"
 
 
-def on(data, asked, table, variant="v"):
+def on(data, asked, table, variant="v", shipped=True):
     """A group that was trained on `data`; None for the sweep file as it stands."""
     own = results.identify(results.arguments(asked, *asked.runs()[0]))
     settings = own.settings if data is None else own.settings | {"data.dataset": f"folder {data} 1f"}
-    return Group(asked, asked.recipe, own.variant if data is None else variant, settings, table, {}, False)
+    return Group(asked, asked.recipe, own.variant if data is None else variant, settings, table, {}, False, shipped)
 
 
 def drop(sizes, lost, seeds=3, status="finished"):
@@ -311,42 +312,37 @@ def drop(sizes, lost, seeds=3, status="finished"):
 
 
 @pytest.fixture
-def shipped(monkeypatch):
-    """Two checks; what the project ships is what a test puts into the list."""
+def two_checks(monkeypatch):
+    """No divisor is worse, at d_k 16 and at 64."""
     checks = [{"says": f"worse at {d}", "arm": {"score_divisor": "one", "d_k": d}, "direction": "lower"} for d in (16, 64)]
     monkeypatch.setitem(claims.claims(), "score_divisor", {"checks": checks})
-    groups = []
-    monkeypatch.setattr(importlib.import_module("experiments.answer.verdicts"), "groups", lambda question, out: groups)
-    return groups
 
 
-def test_real_data_has_the_word_where_it_has_one(shipped):
+def test_real_data_has_the_word_where_it_has_one(two_checks):
     """d_k 64 alone on captions: there it answers; at 16 the embedded data do. A lone seed answers nothing."""
     asked = question()
     embedded, captions = on(None, asked, drop((16, 64), 40)), on("my captions", asked, drop((64,), 60))
-    shipped[:] = [captions, embedded]
-    said = {v.says: v for v in answers(asked, shipped)}
+    said = {v.says: v for v in answers(asked, [captions, embedded])}
     assert {name: (v.data, v.runs) for name, v in said.items()} == {"worse at 16": ("embedded", 12), "worse at 64": ("my captions", 6)}
     assert "→ 21.10" in said["worse at 64"].ours and "→ 41.10" in said["worse at 16"].ours
-    shipped[0] = on("my captions", asked, drop((64,), 60, seeds=1))
-    assert [v.data for v in answers(asked, shipped)] == ["embedded", "embedded"]
-    shipped[0] = on("my captions", asked, drop((64,), 60, status="diverged"))
-    assert "diverged 0 of 3 → 3 of 3" in {v.says: v for v in answers(asked, shipped)}["worse at 64"].ours
+    captions = on("my captions", asked, drop((64,), 60, seeds=1))
+    assert [v.data for v in answers(asked, [captions, embedded])] == ["embedded", "embedded"]
+    captions = on("my captions", asked, drop((64,), 60, status="diverged"))
+    assert "diverged 0 of 3 → 3 of 3" in {v.says: v for v in answers(asked, [captions, embedded])}["worse at 64"].ours
 
 
-def test_a_trial_does_not_take_the_place_of_an_answer(shipped):
+def test_a_trial_does_not_take_the_place_of_an_answer(two_checks):
     asked = question()
     embedded, captions = on(None, asked, drop((16, 64), 40)), on("captions", asked, drop((64,), 60))
-    shipped[:] = [captions, embedded]
-    trial = on("captions", asked, drop((16, 64), 1, seeds=3), variant="of ten steps")
+    trial = on("captions", asked, drop((16, 64), 1, seeds=3), variant="of ten steps", shipped=False)
     assert [v.data for v in answers(asked, [captions, trial, embedded])] == ["embedded", "captions"]
-    shipped.append(trial)
-    assert [v.ours for v in answers(asked, [captions, trial, embedded])] == [v.ours for v in verdicts(trial)], "the larger of two"
+    larger = replace(trial, shipped=True)
+    assert [v.ours for v in answers(asked, [captions, larger, embedded])] == [v.ours for v in verdicts(larger)], "the larger of two"
     fewer = on("captions", asked, drop((64,), 5, seeds=2))
     assert "→ 21.10" in answers(asked, [fewer, captions, embedded])[1].ours, "own results of the same settings, but fewer"
 
 
-def test_the_asking_of_real_data_is_its_own_answer(shipped):
+def test_the_asking_of_real_data_is_its_own_answer():
     """Where the sweep file's own recipe has real data, no other settings speak for it, however many."""
     asked, position = read("position_multi30k"), "model.position"
     arms = {("sinusoidal",): 30, ("learned",): 30, ("none",): 20}
@@ -355,17 +351,15 @@ def test_the_asking_of_real_data_is_its_own_answer(shipped):
         return {arm: {s: one({position: arm[0]}, s, bleu - worse * (bleu == 20) + s * bleu / 20) for s in range(seeds)} for arm, bleu in arms.items()}
 
     alone, other = on(None, asked, table(2, 0)), on("captions", asked, table(4, 10))
-    shipped[:] = [other, alone]
     assert alone.data == "multi30k"
-    assert "→ 20.50" in answers(asked, shipped)[0].ours
+    assert "→ 20.50" in answers(asked, [other, alone])[0].ours
     assert "→ 11.50" in answers(asked, [other])[0].ours
 
 
-def test_holms_correction_is_over_the_rows_that_are_shown(shipped):
+def test_holms_correction_is_over_the_rows_that_are_shown(two_checks):
     """Two checks from two data sets: the smaller p counts twice, the larger once."""
     asked = question()
     embedded, captions = on(None, asked, drop((16, 64), 40)), on("captions", asked, drop((64,), 60))
-    shipped[:] = [captions, embedded]
     raw = [verdicts(on(None, asked.only({SIZE: ["16"]}), drop((16,), 40)))[0].p, verdicts(on(None, asked.only({SIZE: ["64"]}), drop((64,), 60)))[0].p]
     small, large = sorted(raw)
-    assert sorted(v.p for v in answers(asked, shipped)) == pytest.approx(sorted([2 * small, max(large, 2 * small)]))
+    assert sorted(v.p for v in answers(asked, [captions, embedded])) == pytest.approx(sorted([2 * small, max(large, 2 * small)]))
