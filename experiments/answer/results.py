@@ -121,16 +121,26 @@ def narrowed(group: Group) -> Group:
 
 
 def as_asked(found: list[Group], question: Question) -> list[Group]:
-    """Those of this very asking: the same settings. Data that is not on this machine is known by its folder's name."""
+    """Those of this very asking: the same settings. Data that is not on this machine is known by its folder's name, and
+    the tasks after it by theirs."""
     run = identify(arguments(question, *question.runs()[0]))
     name = str(run.settings.get("data.dataset"))
 
     def alike(group: Group) -> bool:
         data = str(group.settings.get("data.dataset"))
-        elsewhere = not name.startswith("folder ") and data.startswith(f"folder {name.rpartition('/')[2]} ")
-        return group.variant == (digest(run.settings | {"data.dataset": data}) if elsewhere else run.variant)
+        if name.startswith("folder ") or not data.startswith(f"folder {name.rpartition('/')[2]} "):
+            return group.variant == run.variant
+        elsewhere, tasks = {"data.dataset": data}, "downstream.recipes"
+        if tasks in run.settings and named(run.settings[tasks]) == named(group.settings.get(tasks, [])):
+            elsewhere[tasks] = group.settings[tasks]
+        return group.variant == digest(run.settings | elsewhere)
 
     return [group for group in found if group.recipe == question.recipe and alike(group)]
+
+
+def named(tasks: list[str]) -> list[str]:
+    """Without the hashes behind their names."""
+    return [task.split()[0] for task in tasks]
 
 
 def commit(group: Group) -> Path:

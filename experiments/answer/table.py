@@ -12,6 +12,7 @@ from .results import Arm, Group
 from .statistics import Difference, compared, detectable, fisher, holm, mean_sd
 
 NOT_INSIDE = ("recorded_at_step", "layer_gradient")
+SCORES = ("accuracy", "exact", "f1")  # of a task, as its test reports them
 
 
 @dataclass
@@ -174,11 +175,16 @@ def against_baseline(seeds, base_seeds) -> list[str]:
 
 
 def other_metrics(group: Group) -> list[dict[str, Any]]:
-    """Mean and sd of the further metrics that the claim names, an arm a row."""
+    """Mean and sd, an arm a row, of the further metrics that the claim names and of the scores of every task that was
+    fine-tuned afterwards; without what no arm has measured."""
+    measured = {name for result in group.every for name in result["metrics"]}
+    tasks = dict.fromkeys(task for result in group.every for task in result.get("downstream") or {})
+    scores = [f"{task}/{score}" for task in tasks for score in SCORES]
+    names = [name for name in (*claim_of(group.question).get("also", ()), *scores) if name in measured]
     table = []
     for arm in in_order(group.question, group.results):
         row: dict[str, Any] = choices_of(group.question, arm)
-        for metric in claim_of(group.question).get("also", ()):
+        for metric in names:
             values = list(finished(group.results[arm], metric).values())
             row[metric] = mean_sd(values) if values else None
         table.append(row)

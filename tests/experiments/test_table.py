@@ -10,6 +10,7 @@ import pytest
 from experiments.answer import results
 from experiments.answer.render import FORMATS, counted, render
 from experiments.answer.table import rows_of
+from experiments.commands.options import from_words
 from experiments.launch.question import read
 from experiments.record.result import REQUIRED, TRANSLATIONS, CorruptResult, read_result, write_result
 
@@ -279,6 +280,17 @@ def test_committed_answers_stay_until_ones_own_are_as_many(out, monkeypatch, tmp
                 put(few, **result(arm, seed))
     (own,) = results.groups(question(), few)
     assert (len(own.every), own.committed, own.shipped) == (12, False, True)
+
+
+def test_committed_answers_are_known_where_their_data_are_not(tmp_path, monkeypatch):
+    """By the names of the data and of the tasks; what was asked otherwise stays unknown."""
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    words = "nsp --recipe experiments/recipes/bert/documents.yaml --only model.objective=mlm+nsp,mlm".split()
+    (found,) = results.as_asked(results.groups(asked := from_words(words), None), asked)
+    assert found.recipe == "bert-documents" and found.settings["data.dataset"].startswith("folder english_documents ")
+    for more in ("data.vocab_size=7", "downstream.tasks=none"):
+        asked = from_words([*words, "--set", more])
+        assert not results.as_asked(results.groups(asked, None), asked)
 
 
 def test_each_bleu_says_how_it_was_counted(out):

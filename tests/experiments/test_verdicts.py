@@ -254,6 +254,19 @@ def test_an_interaction_by_hand(monkeypatch):
 # ---- what stands below the table
 
 
+def test_the_tasks_scores_stand_among_the_other_metrics(monkeypatch):
+    """Whichever tasks were fine-tuned; not their losses, nor a metric that no arm has."""
+    monkeypatch.setitem(claims.claims(), "nsp", {"also": ["test/nll", "pairs/accuracy", "toy_roles/f1"]})
+    asked = question("nsp").only({"model.objective": ["mlm+nsp", "mlm"]})
+    scores = {"test/nll": 6.0, "trec/accuracy": 80.0, "trec/chance": 27.0, "xquad_en/exact": 3.0, "xquad_en/f1": 7.0, "xquad_en/nll": 1.0}
+    tasks = {"downstream": {"trec": {}, "xquad_en": {}}}
+    table = {("mlm+nsp",): {0: one({"model.objective": "mlm+nsp"}, 0, 1, **scores, **{"pairs/accuracy": 60.0}) | tasks},
+             ("mlm",): {0: one({"model.objective": "mlm"}, 0, 1, **scores) | tasks}}  # fmt: skip
+    said = other_metrics(group(asked, table))
+    assert list(said[0]) == ["objective", "test/nll", "pairs/accuracy", "trec/accuracy", "xquad_en/exact", "xquad_en/f1"]
+    assert said[0]["trec/accuracy"][0] == 80.0 and said[0]["pairs/accuracy"][0] == 60.0 and said[1]["pairs/accuracy"] is None
+
+
 def test_other_metrics_layers_and_failures(monkeypatch):
     monkeypatch.setitem(claims.claims(), "look_ahead", {"also": ["test/nll"], "layers": True, "failed": {"metric": "test/bleu", "below": 10},
                                                         "checks": [], "published": [], "english": "", "chinese": "", "section": ""})  # fmt: skip
