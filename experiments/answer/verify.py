@@ -30,29 +30,30 @@ class Check:
     Attributes:
         now: None where it diverged.
         low, high: the 95 % prediction interval for one more run of this arm, from its n committed seeds:
-            mean ± t(n - 1) · sd · √(1 + 1/n).
+            mean ± t(n - 1) · sd · √(1 + 1/n); None of a single seed, which only the same figure can confirm.
     """
 
     cell: str
     metric: str
     before: float
     now: float | None
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def holds(self) -> bool:
-        return self.now is not None and self.low <= self.now <= self.high
+        within = self.low is not None and self.now is not None and self.low <= self.now <= self.high
+        return within or self.now == self.before
 
     def __str__(self) -> str:
         if self.now is None:
             return f"{self.cell}: diverged, where {self.metric} {self.before:.4f} is committed"
-        words = "lies within" if self.holds else "lies OUTSIDE"
         same = "equal to" if self.now == self.before else f"{self.now - self.before:+.4g} from"
-        return (
-            f"{self.cell}: {self.metric} {self.now:.4f}, {same} the committed {self.before:.4f}; {words} "
-            f"[{self.low:.4f}, {self.high:.4f}], where one more run of this arm is expected (95 %)"
-        )
+        found = f"{self.cell}: {self.metric} {self.now:.4f}, {same} the committed {self.before:.4f}"
+        if self.low is None:
+            return f"{found}; the only seed of its arm, which does not say where another run is expected"
+        words = "lies within" if self.low <= self.now <= self.high else "lies OUTSIDE"
+        return f"{found}; {words} [{self.low:.4f}, {self.high:.4f}], where one more run of this arm is expected (95 %)"
 
 
 def verify(group: Group, cell: str | None, out: Path) -> Check:
@@ -63,7 +64,7 @@ def verify(group: Group, cell: str | None, out: Path) -> Check:
         cell: ARM/SEED as folders name them, patch_size=8/0 for instance; the first arm's first seed if None.
 
     Raises:
-        BadInput: an unknown cell, too few seeds for an interval, or a run that fails.
+        BadInput: an unknown cell, one that did not finish, or a run that fails.
     """
     cells = [(arm, seed) for arm, seeds in group.results.items() for seed in seeds]
     known = {f"{arm_name(named(group, arm))}/{seed}": (arm, seed) for arm, seed in cells}
@@ -75,13 +76,20 @@ def verify(group: Group, cell: str | None, out: Path) -> Check:
     arm, seed = known[cell]
     metric, committed = group.question.metric, group.results[arm][seed]
     values = finished(group.results[arm], metric)
-    if seed not in values or len(values) < 2:
-        raise BadInput(f"--cell {cell}: needs a finished result and another seed of its arm for an interval")
-    mean, sd = mean_sd(list(values.values()))
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * sd * (1 + 1 / len(values)) ** 0.5
+    if seed not in values:
+        raise BadInput(f"--cell {cell}: its committed run is {committed['status']}, without {metric} to hold against")
     found = carried_out(group, arm, committed, out / "verified")
     now = found["metrics"][metric] if found["status"] == "finished" else None
-    return Check(f"{group.question.name} {cell}", metric, committed["metrics"][metric], now, mean - half, mean + half)
+    return Check(f"{group.question.name} {cell}", metric, values[seed], now, *expected(list(values.values())))
+
+
+def expected(values: list[float]) -> tuple[float, float] | tuple[None, None]:
+    """Where one more run lies with 95 %, see `Check`."""
+    mean, sd = mean_sd(values)
+    if sd is None:
+        return None, None
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * sd * (1 + 1 / len(values)) ** 0.5
+    return mean - half, mean + half
 
 
 def named(group: Group, arm: tuple) -> dict:

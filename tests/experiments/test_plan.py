@@ -146,3 +146,18 @@ def test_a_cell_that_diverges_does_not_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "carried_out", lambda *_: {"status": "diverged", "metrics": {}})
     found = verify.verify(group, "patch_size=8/0", tmp_path)
     assert not found.holds and str(found).startswith("patch_size patch_size=8/0: diverged, where test/accuracy 9")
+
+
+def test_where_one_more_run_is_expected(tmp_path, monkeypatch):
+    """By hand: 2 ± 4.302653 · 1 · √(4/3). A lone seed expects nothing, and only its own figure confirms it."""
+    assert verify.expected([1.0, 3.0, 2.0]) == pytest.approx((2 - 4.968276, 2 + 4.968276), abs=1e-5)
+    (group,) = results.groups(read("patch_size"), ROOT / "nothing here")
+    alone = replace(group, results={arm: {0: seeds[0]} for arm, seeds in group.results.items()})
+    before = alone.results[8,][0]["metrics"]["test/accuracy"]
+    for now, holds in ((before, True), (before - 0.5, False)):
+        monkeypatch.setattr(verify, "carried_out", lambda *_, now=now: {"status": "finished", "metrics": {"test/accuracy": now}})
+        found = verify.verify(alone, "patch_size=8/0", tmp_path)
+        assert found.holds == holds and "the only seed of its arm" in str(found)
+    gone = {arm: {0: seeds[0] | {"status": "diverged"}} for arm, seeds in group.results.items()}
+    with pytest.raises(BadInput, match="its committed run is diverged, without test/accuracy"):
+        verify.verify(replace(group, results=gone), "patch_size=8/0", tmp_path)
