@@ -52,7 +52,7 @@ def test_a_plan_by_hand(tmp_path, monkeypatch):
 
 def test_a_plan_counts_every_rate_that_is_tried_and_holms_correction():
     """norm tunes three rates: 24 arms a seed are run, 8 stand in the table, 4 comparisons are corrected for."""
-    (group,) = results.groups(read("norm"), ROOT / "nothing here")
+    (group,) = results.as_asked(results.groups(read("norm"), None), read("norm"))
     seconds = [plan.seconds_of(group, arm) for arm in group.results]
     assert len(seconds) == 24 and plan.seconds_of_a_seed(group) == pytest.approx(sum(seconds))
     assert plan.comparisons_of(group) == 4 == len(plan.pilot(group))
@@ -124,7 +124,7 @@ def test_a_committed_cell_is_run_again_and_lies_in_its_interval(tmp_path):
 
 
 def test_a_tuned_cell_is_verified_at_its_own_rate(tmp_path, monkeypatch):
-    (group,) = results.groups(read("norm"), ROOT / "nothing here")
+    (group,) = results.as_asked(results.groups(read("norm"), None), read("norm"))
     started = []
     monkeypatch.setattr(verify.subprocess, "run", lambda words, **_: started.append(words) or SimpleNamespace(returncode=1, stderr="boom"))
     with pytest.raises(BadInput, match="the run failed with status 1"):
