@@ -17,19 +17,10 @@ SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 CLS, SEP, MASK = BOS, EOS, 4  # in BERT's vocabulary, where what begins and ends a row has names of its own
 BERT_SPECIALS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
 
-Kind = Literal["bpe", "word", "wordpiece", "wordpiece-cased"]
+Kind = Literal["bpe", "bpe-lower", "word", "wordpiece", "wordpiece-cased"]
 BUILD = {
-    # byte-level: every text comes back as it was
-    "bpe": lambda: (
-        normalizers.NFC(),
-        models.BPE(),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-        lambda size: trainers.BpeTrainer(
-            vocab_size=size, special_tokens=SPECIALS, show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    ),
+    "bpe": lambda: byte_level(normalizers.NFC()),
+    "bpe-lower": lambda: byte_level(normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])),
     # words between spaces: the toy language
     "word": lambda: (
         normalizers.NFC(),
@@ -42,6 +33,20 @@ BUILD = {
     "wordpiece": lambda: wordpiece(lowercase=True),
     "wordpiece-cased": lambda: wordpiece(lowercase=False),
 }  # fmt: skip
+
+
+def byte_level(normalizer: normalizers.Normalizer):
+    """Every text comes back as the normaliser leaves it."""
+    return (
+        normalizer,
+        models.BPE(),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+        lambda size: trainers.BpeTrainer(
+            vocab_size=size, special_tokens=SPECIALS, show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )  # fmt: skip
 
 
 def wordpiece(lowercase: bool):

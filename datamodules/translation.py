@@ -23,7 +23,8 @@ class TranslationData(SequenceData):
     targets begin with BOS and end with EOS.
 
     Args:
-        tokenizer: bpe (byte-level, shared by both languages) or word.
+        tokenizer: bpe (byte-level, shared by both languages), bpe-lower (the same in small letters, in which the
+            translations are written and scored, too) or word.
         vocab_size: the most entries of the shared vocabulary.
         batch_tokens: slots of a training step, source and target with their padding; several ranks share them, so that
             a step is the same size on one device and on many.
@@ -36,7 +37,7 @@ class TranslationData(SequenceData):
     def __init__(
         self,
         *,
-        tokenizer: Literal["bpe", "word"],
+        tokenizer: Literal["bpe", "bpe-lower", "word"],
         vocab_size: int,
         batch_tokens: int,
         max_length: int,
@@ -44,6 +45,7 @@ class TranslationData(SequenceData):
     ) -> None:
         super().__init__(batch_tokens=batch_tokens, num_workers=num_workers)
         self.kind, self.wanted_size, self.max_length = tokenizer, vocab_size, max_length
+        self.lowercase = tokenizer == "bpe-lower"
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
@@ -61,6 +63,8 @@ class TranslationData(SequenceData):
         for split, (sources, _) in text.items():
             if not sources:
                 raise ValueError(f"the split {split!r} of {self.describe()} is empty")
+        if self.lowercase:
+            text = {split: (sources, [line.lower() for line in targets]) for split, (sources, targets) in text.items()}
         tokenizer = train_tokenizer(text["train"][0] + text["train"][1], kind=self.kind, vocab_size=self.wanted_size)
         pairs = {
             split: Pairs(
@@ -205,7 +209,7 @@ class ParallelText(TranslationData):
         train: str = "train",
         valid: str = "validation",
         test: str = "test",
-        tokenizer: Literal["bpe", "word"] = "bpe",
+        tokenizer: Literal["bpe", "bpe-lower", "word"] = "bpe",
         vocab_size: int = 8000,
         batch_tokens: int = 4096,
         max_length: int = 128,

@@ -253,7 +253,8 @@ class Translation(AblationModule):
     def bleu(self, split: str, translations: dict[int, str]) -> dict[str, float]:
         """Corpus BLEU of all sentences, and of those of each length that occurs."""
         sources, references = self.trainer.datamodule.sources(split), self.trainer.datamodule.references(split)
-        bleu = sacrebleu.metrics.BLEU(force=True)  # the toy's full stops stand apart, and that is no mistake
+        lowercase = self.trainer.datamodule.lowercase  # the signature says so
+        bleu = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True)  # the toy's full stops stand apart, no mistake
         words = {i: len(sources[i].split()) for i in sorted(translations)}
         chosen = {"bleu": list(words)}
         chosen |= {f"bleu_words_{a}_{b}": [i for i in words if a <= words[i] <= b] for a, b in LENGTHS}

@@ -60,6 +60,15 @@ def test_byte_level_bpe_gives_any_text_back(folder):
     assert data.texts(ids) == [line]
 
 
+def test_small_letters(folder):
+    """Capitals are lowered on the way in, those of the references, too; the source is shown as it was written."""
+    data, kept = parallel(folder, tokenizer="bpe-lower"), parallel(folder)
+    ids = torch.tensor([[*data.tokenizer.encode("Größe: ÄRGER").ids, EOS, PAD]])
+    assert data.texts(ids) == ["größe: ärger"] and data.lowercase and not kept.lowercase
+    assert data.references("test") == [line.lower() for line in GERMAN] != kept.references("test")
+    assert data.sources("test") == kept.sources("test") == ENGLISH
+
+
 def test_tokenizer_is_cached_by_content(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "kept"))
     first = train_tokenizer(ENGLISH, kind="bpe", vocab_size=300)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import torch
 import yaml
 from datasets import Dataset
@@ -17,7 +18,7 @@ from experiments.launch.question import ROOT, BadInput
 from experiments.record.identity import identify, load_recipe, merged
 from experiments.record.metrics_file import read_metrics
 from experiments.record.metrics_log import MetricsLog
-from experiments.record.result import REQUIRED, read_result
+from experiments.record.result import REQUIRED, TRANSLATIONS, read_result
 
 RECIPES = sorted((ROOT / "experiments/recipes/translation").glob("*.yaml"))
 TOY, SMOKE = "experiments/recipes/translation/toy.yaml", "experiments/recipes/smoke.yaml"
@@ -388,6 +389,22 @@ def test_the_key_ignores_the_machine_and_sees_the_rest(parallel_folder, tmp_path
     assert identify(early).key == base.key, "a recipe after a flag wins over it, as in the parser"
 
 
+def test_small_letters_are_trained_written_and_scored(parallel_folder):
+    """Against sacreBLEU of the lines that the run kept; `ablate try` reads capitals because the tokeniser lowers them."""
+    arguments = ["fit", "--config", "experiments/recipes/translation/multi30k.yaml", "--config", SMOKE, f"--data.dataset={parallel_folder}"]
+    arguments += ["--data.tokenizer=bpe-lower", "--model.optim.lr=0.01", "--model.optim.warmup_steps=10"]
+    arguments += ["--model.arch.dropout=0.0", "--trainer.max_steps=100", "--trainer.val_check_interval=100"]
+    result, folder = done(arguments), identify(arguments).folder
+    lines = [line.split("\t") for line in (folder / TRANSLATIONS).read_text().splitlines()]
+    assert {reference for reference, _ in lines} == {"ein mann geht", "zwei hunde laufen", "ein roter vogel singt"}
+    assert all(text == text.lower() for _, text in lines) and any(text == reference for reference, text in lines)
+    bleu = sacrebleu.metrics.BLEU(lowercase=True, force=True)
+    score = bleu.corpus_score([text for _, text in lines], [[reference for reference, _ in lines]]).score
+    assert result["metrics"]["test/bleu"] == pytest.approx(score, abs=1e-9) and score > 0
+    assert result["bleu_signature"] == str(bleu.get_signature()) and "case:lc" in result["bleu_signature"]
+    assert result["metrics"]["test/bleu_moses"] == result["metrics"]["test/bleu_moses_lc"]
+
+
 def test_the_datas_identity_is_its_content_not_its_place(parallel_folder, tmp_path):
     import shutil
 
@@ -518,8 +535,6 @@ def test_two_siblings_at_once_train_once(tmp_path):
 
 def test_calibration_and_bleu_by_length_of_a_run(monkeypatch):
     """Both once more, from the evaluation's own predictions, by hand and by sacreBLEU."""
-    import sacrebleu
-
     from lit_modules.translation import LENGTHS, Evaluation
 
     kept = []
