@@ -135,8 +135,8 @@ def counted(group: Group) -> str:
     found = {result.get("bleu_signature") for result in group.every} - {None}
     said = []
     for signature in sorted(found):
-        tokens = signature.replace("tok:13a", "tok:none").replace("smooth:exp", "smooth:none")
-        kinds = {"bleu": signature, "bleu_moses": tokens, "bleu_moses_lc": tokens.replace("case:mixed", "case:lc")}
+        small = signature.replace("tok:13a", "tok:none").replace("smooth:exp", "smooth:none").replace("mixed", "lc")
+        kinds = {"bleu": signature, "bleu_moses": small.replace("case:lc", "case:mixed"), "bleu_moses_lc": small}
         said += [
             f"{name}: {kind}" for name, kind in kinds.items() if any(metric.endswith(f"/{name}") for metric in shown)
         ]

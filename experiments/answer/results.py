@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from datamodules.local import local_folder
 from experiments.launch.grid import arguments
 from experiments.launch.question import Question, canonical
-from experiments.record.identity import arm_name, digest, identify
+from experiments.record.identity import arm_name, digest, identify, merged
 from experiments.record.result import read_result
 
 from .history import commit_history
 
 COMMITTED = Path(__file__).parent / "committed"
 EMBEDDED = "embedded"  # the data that the project brings with it
+TASKS = "downstream.recipes"
 Arm = tuple[Any, ...]  # values of the question's choices, in its order
 
 
@@ -122,17 +124,18 @@ def narrowed(group: Group) -> Group:
 
 def as_asked(found: list[Group], question: Question) -> list[Group]:
     """Those of this very asking: the same settings. Data that is not on this machine is known by its folder's name, and
-    the tasks after it by theirs."""
-    run = identify(arguments(question, *question.runs()[0]))
-    name = str(run.settings.get("data.dataset"))
+    a task whose data is not by its recipe's."""
+    words = arguments(question, *question.runs()[0])
+    run, given = identify(words), merged(words)
+    name, tasks = str(run.settings.get("data.dataset")), run.settings.get(TASKS, [])
+    here = [given.get("downstream.overlay") or has_data(recipe) for recipe in given.get(TASKS) or []]
 
     def alike(group: Group) -> bool:
-        data = str(group.settings.get("data.dataset"))
-        if name.startswith("folder ") or not data.startswith(f"folder {name.rpartition('/')[2]} "):
-            return group.variant == run.variant
-        elsewhere, tasks = {"data.dataset": data}, "downstream.recipes"
-        if tasks in run.settings and named(run.settings[tasks]) == named(group.settings.get(tasks, [])):
-            elsewhere[tasks] = group.settings[tasks]
+        data, theirs, elsewhere = str(group.settings.get("data.dataset")), group.settings.get(TASKS, []), {}
+        if not name.startswith("folder ") and data.startswith(f"folder {name.rpartition('/')[2]} "):
+            elsewhere["data.dataset"] = data
+        if tasks and group.data != EMBEDDED and named(tasks) == named(theirs):
+            elsewhere[TASKS] = [one if kept else other for one, other, kept in zip(tasks, theirs, here, strict=True)]
         return group.variant == digest(run.settings | elsewhere)
 
     return [group for group in found if group.recipe == question.recipe and alike(group)]
@@ -141,6 +144,11 @@ def as_asked(found: list[Group], question: Question) -> list[Group]:
 def named(tasks: list[str]) -> list[str]:
     """Without the hashes behind their names."""
     return [task.split()[0] for task in tasks]
+
+
+def has_data(recipe: str) -> bool:
+    """Whether the data that a recipe names lie on this machine."""
+    return local_folder(str(merged([f"--config={recipe}"]).get("data.dataset"))) is not None
 
 
 def commit(group: Group) -> Path:

@@ -69,8 +69,9 @@ def verdicts(group: Group) -> list[Verdict]:
 def answers(question: Question, found: list[Group]) -> list[Verdict]:
     """A verdict for each check: from real data where there is some that can say, else from the embedded data.
 
-    Real data counts where the sweep file itself asks for it, and where the project ships results of the same settings,
-    so that nobody's trial takes the place of an answer; of several the group with most finished runs has the word.
+    A sweep file that asks for real data itself speaks for itself alone. For another, real data counts where the project
+    ships results of the same settings, so that nobody's trial takes the place of an answer; of several the group with
+    most finished runs has the word.
 
     Args:
         found: all groups of the question, as `groups` sorts them.
@@ -80,7 +81,7 @@ def answers(question: Question, found: list[Group]) -> list[Verdict]:
     real.sort(key=lambda group: sum(result["status"] == "finished" for result in group.every))
     real = list(map(narrowed, real))
     said: dict[str, Finding] = {}
-    for group in [*real, *asked] if asked and asked[0].data != EMBEDDED else [*asked, *real]:
+    for group in asked if asked and asked[0].data != EMBEDDED else [*asked, *real]:
         for finding in findings(tuned(group)):
             name = finding.check["says"]
             if name not in said or finding.p is not None or finding.lost:

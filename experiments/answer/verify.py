@@ -51,7 +51,7 @@ class Check:
         same = "equal to" if self.now == self.before else f"{self.now - self.before:+.4g} from"
         found = f"{self.cell}: {self.metric} {self.now:.4f}, {same} the committed {self.before:.4f}"
         if self.low is None:
-            return f"{found}; the only seed of its arm, which does not say where another run is expected"
+            return f"{found}; of its arm's only seed, which nothing but the same figure confirms"
         words = "lies within" if self.low <= self.now <= self.high else "lies OUTSIDE"
         return f"{found}; {words} [{self.low:.4f}, {self.high:.4f}], where one more run of this arm is expected (95 %)"
 

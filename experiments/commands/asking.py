@@ -133,12 +133,17 @@ def verify(
         str | None, typer.Option(help="which one (default: the first arm's first seed)", metavar="ARM/SEED")
     ] = None,
     recipe: Recipe = None,
+    only: Only = None,
+    set: Set = None,
     out: Out = None,
 ) -> None:
-    """Runs one committed cell again and says whether it lies where its arm's seeds expect it. Exit status 1 if not."""
+    """Runs one committed cell again and says whether it lies where its arm's seeds expect it. Exit status 1 if not.
+
+    An arm's only seed expects nothing but its own figure.
+    """
     from experiments.answer.verify import verify as verified
 
-    found = verified(group_of(asked(question, recipe, None, None, None), folder(out), True), cell, folder(out))
+    found = verified(group_of(asked(question, recipe, None, only, set), folder(out), True), cell, folder(out))
     print(found)
     raise typer.Exit(0 if found.holds else 1)
 

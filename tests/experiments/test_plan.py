@@ -157,7 +157,7 @@ def test_where_one_more_run_is_expected(tmp_path, monkeypatch):
     for now, holds in ((before, True), (before - 0.5, False)):
         monkeypatch.setattr(verify, "carried_out", lambda *_, now=now: {"status": "finished", "metrics": {"test/accuracy": now}})
         found = verify.verify(alone, "patch_size=8/0", tmp_path)
-        assert found.holds == holds and "the only seed of its arm" in str(found)
+        assert found.holds == holds and "of its arm's only seed" in str(found)
     gone = {arm: {0: seeds[0] | {"status": "diverged"}} for arm, seeds in group.results.items()}
     with pytest.raises(BadInput, match="its committed run is diverged, without test/accuracy"):
         verify.verify(replace(group, results=gone), "patch_size=8/0", tmp_path)

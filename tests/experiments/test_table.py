@@ -11,7 +11,9 @@ from experiments.answer import results
 from experiments.answer.render import FORMATS, counted, render
 from experiments.answer.table import rows_of
 from experiments.commands.options import from_words
+from experiments.launch.grid import arguments
 from experiments.launch.question import read
+from experiments.record.identity import identify
 from experiments.record.result import REQUIRED, TRANSLATIONS, CorruptResult, read_result, write_result
 
 DIVISOR, D_K = "model.arch.score_divisor", "model.arch.d_k"
@@ -288,9 +290,26 @@ def test_committed_answers_are_known_where_their_data_are_not(tmp_path, monkeypa
     words = "nsp --recipe experiments/recipes/bert/documents.yaml --only model.objective=mlm+nsp,mlm".split()
     (found,) = results.as_asked(results.groups(asked := from_words(words), None), asked)
     assert found.recipe == "bert-documents" and found.settings["data.dataset"].startswith("folder english_documents ")
-    for more in ("data.vocab_size=7", "downstream.tasks=none"):
+    for more in ("data.vocab_size=7", "downstream.tasks=none", "downstream.overlay=experiments/recipes/smoke_task.yaml"):
         asked = from_words([*words, "--set", more])
         assert not results.as_asked(results.groups(asked, None), asked)
+
+
+def test_a_task_is_known_by_its_content_where_its_data_are_here(tmp_path, monkeypatch):
+    """And by its name where they are not, whether or not the main data are."""
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    for name in ("english_documents", "trec"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.parquet").write_text(name)
+    asked = from_words("nsp --recipe experiments/recipes/bert/documents.yaml --only model.objective=mlm+nsp,mlm".split())
+    run = identify(arguments(asked, *asked.runs()[0]))
+    made = results.Group(asked, asked.recipe, run.variant, run.settings, {}, {}, False, False)
+    assert results.as_asked([made], asked)
+    (tmp_path / "trec/train.parquet").write_text("other")
+    assert not results.as_asked([made], asked)
+    (tmp_path / "trec/train.parquet").unlink()
+    (tmp_path / "trec").rmdir()
+    assert results.as_asked([made], asked)
 
 
 def test_each_bleu_says_how_it_was_counted(out):
@@ -311,3 +330,7 @@ def test_each_bleu_says_how_it_was_counted(out):
     assert counted(replace(group, question=replace(question(), metric="test/nll"))) == ""
     averaging = f"bleu: {plain.get_signature()}; bleu_moses: {tokens.get_signature()}; bleu_moses_lc: {small.get_signature()}"
     assert counted(replace(group, question=read("averaging"))) == averaging
+    (lower := Counter(lowercase=True, force=True)).corpus_score(["a b c d"], [["a b c d"]])
+    for result in group.every:  # of a run in small letters
+        result["bleu_signature"] = str(lower.get_signature())
+    assert counted(replace(group, question=read("averaging"))) == averaging.replace(str(plain.get_signature()), str(lower.get_signature()))

@@ -367,6 +367,8 @@ def test_the_asking_of_real_data_is_its_own_answer():
     assert alone.data == "multi30k"
     assert "→ 20.50" in answers(asked, [other, alone])[0].ours
     assert "→ 11.50" in answers(asked, [other])[0].ours
+    single = on(None, asked, table(1, 0))
+    assert "→ 20.00" in answers(asked, [other, single])[0].ours, "a lone seed of its own, which carries no verdict"
 
 
 def test_holms_correction_is_over_the_rows_that_are_shown(two_checks):
