@@ -32,8 +32,9 @@ bench: install   ## speed beside the peers installed, about half an hour
 bench-quick: install  ## has our speed beside a peer's fallen by a third? about four minutes
 	$(BIN)/ablate bench --quick
 
-reproduce: install  ## every question of the README, and its tables; many hours, goes on where it was stopped
+reproduce: install  ## every question of the two pages, and their tables; days, goes on where it was stopped
 	$(BIN)/ablate reproduce
+	$(BIN)/ablate reproduce REAL_DATA.md
 
 clean:           ## the environment; results in runs/ stay
 	rm -rf .venv *.egg-info
