@@ -42,8 +42,9 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        within = self.low is not None and self.now is not None and self.low <= self.now <= self.high
-        return within or self.now == self.before
+        if self.now is None or self.low is None:
+            return self.now == self.before
+        return self.low <= self.now <= self.high
 
     def __str__(self) -> str:
         if self.now is None:
@@ -52,7 +53,7 @@ class Check:
         found = f"{self.cell}: {self.metric} {self.now:.4f}, {same} the committed {self.before:.4f}"
         if self.low is None:
             return f"{found}; of its arm's only seed, which nothing but the same figure confirms"
-        words = "lies within" if self.low <= self.now <= self.high else "lies OUTSIDE"
+        words = "lies within" if self.holds else "lies OUTSIDE"
         return f"{found}; {words} [{self.low:.4f}, {self.high:.4f}], where one more run of this arm is expected (95 %)"
 
 
