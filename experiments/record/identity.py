@@ -31,7 +31,7 @@ ELSEWHERE = (
     "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.logger",
     "trainer.default_root_dir", "trainer.enable_progress_bar", "trainer.use_distributed_sampler", "data.num_workers",
 )  # fmt: skip
-AFTER_TRAINING = ("model.decoding.", "downstream.", "selection.average")  # what comes into play at the test alone
+AFTER_TRAINING = ("model.decoding.", "downstream.", "selection.average", "data.test")  # in play at the test alone
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from datasets import Dataset
 
 from datamodules.local import checkpoint_path
 from experiments import train as program
@@ -55,6 +56,24 @@ def test_the_mean_of_the_last_weights_is_tested_and_siblings_share_the_training(
     assert two["trained_by"] == mean["key"] and two["metrics"]["averaged"] == 2
     assert checkpoint_path(str(identify(averaging(2, method="beam")).folder)) == folder / "checkpoints/average-2.ckpt"
     assert checkpoint_path(str(identify(averaging(0)).folder)) == folder / "checkpoints/best.ckpt"
+
+
+def test_a_choice_of_decoding_is_looked_for_on_validation_with_the_same_training(monkeypatch, tmp_path):
+    """`--set data.test=validation`: the tested checkpoint on the split that was validated on."""
+    lines = {"en": ["Two dogs run.", "A man sings.", "A dog sings."], "de": ["Zwei Hunde laufen.", "Ein Mann singt.", "Ein Hund singt."]}
+    for split, some in (("train", slice(2)), ("validation", slice(1, 3)), ("test", slice(0, 3, 2))):
+        pairs = {column: texts[some] * 9 for column, texts in lines.items()}
+        Dataset.from_dict(pairs).to_parquet(tmp_path / "multi30k" / f"{split}.parquet")
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
+    captions = ["--config=experiments/recipes/translation/multi30k.yaml", "--config=experiments/recipes/smoke.yaml"]
+    rest = ["--trainer.max_steps=4", "--trainer.val_check_interval=2", "--selection.average=0"]
+    asked = ["fit", "--question", "averaging", *captions, *rest, "--model.decoding.method=greedy"]
+    test = done(asked)
+    looked = done([*asked, "--data.test=validation"])
+    assert looked["trained_by"] == test["key"] and looked["data_fingerprint"] != test["data_fingerprint"]
+    assert looked["variant"] != test["variant"], "they never stand in one table"
+    assert looked["metrics"]["test/nll"] == pytest.approx(test["metrics"]["valid/nll"], rel=1e-6)
+    assert looked["metrics"]["test/nll"] != pytest.approx(test["metrics"]["test/nll"], rel=1e-3)
 
 
 def test_a_short_training_averages_what_there_is_and_says_so():
